@@ -1,0 +1,80 @@
+//! fjall, built without its compression feature; durable commits use `PersistMode::SyncData`.
+
+use std::path::Path;
+
+use anyhow::Result;
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+
+use crate::engine::{CACHE_BYTES, Engine, Phase, Reader};
+use crate::record::{Block, Record};
+
+pub struct Fjall {
+    // Order: the keyspace is dropped before its database.
+    keyspace: Keyspace,
+    database: Database,
+}
+
+pub struct FjallReader<'a> {
+    keyspace: &'a Keyspace,
+}
+
+impl Engine for Fjall {
+    type Reader<'a> = FjallReader<'a>;
+
+    fn open(dir: &Path, _phase: Phase) -> Result<Self> {
+        let builder = Database::builder(dir.join("store")).cache_size(CACHE_BYTES as u64);
+        let database = builder.open()?;
+        let keyspace = database.keyspace("records", KeyspaceCreateOptions::default)?;
+        Ok(Self { keyspace, database })
+    }
+
+    fn load(&self, records: &[Record]) -> Result<()> {
+        let mut batch = self.database.batch();
+        for record in records {
+            batch.insert(&self.keyspace, &record.key[..], &record.value[..]);
+        }
+        Ok(batch.commit()?)
+    }
+
+    fn finish_load(&self) -> Result<()> {
+        Ok(self.database.persist(PersistMode::SyncAll)?)
+    }
+
+    fn put(&self, record: &Record) -> Result<()> {
+        self.keyspace.insert(&record.key[..], &record.value[..])?;
+        Ok(self.database.persist(PersistMode::SyncData)?)
+    }
+
+    fn apply(&self, block: &Block) -> Result<()> {
+        for probe in &block.spent {
+            probe.check(self.keyspace.get(probe.key)?.as_deref())?;
+        }
+        let mut batch = self
+            .database
+            .batch()
+            .durability(Some(PersistMode::SyncData));
+        for probe in &block.spent {
+            batch.remove(&self.keyspace, &probe.key[..]);
+        }
+        for record in &block.created {
+            batch.insert(&self.keyspace, &record.key[..], &record.value[..]);
+        }
+        Ok(batch.commit()?)
+    }
+
+    fn reader(&self) -> Result<FjallReader<'_>> {
+        Ok(FjallReader {
+            keyspace: &self.keyspace,
+        })
+    }
+
+    fn close(self) -> Result<()> {
+        Ok(self.database.persist(PersistMode::SyncAll)?)
+    }
+}
+
+impl Reader for FjallReader<'_> {
+    fn get<T>(&mut self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
+        Ok(see(self.keyspace.get(key)?.as_deref()))
+    }
+}

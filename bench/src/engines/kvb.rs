@@ -1,0 +1,106 @@
+//! kvb, once per durability: the load is relaxed in both, durable commits use the bucket's own.
+
+use std::marker::PhantomData;
+use std::path::Path;
+
+use anyhow::Result;
+use kvb::{Batch, Bucket, Durability, Options};
+
+use crate::engine::{Engine, Phase, Reader};
+use crate::record::{Block, Key, Record};
+
+/// How a bucket's durable commits wait for the disk.
+pub trait Wait: Send + std::marker::Sync {
+    const DURABILITY: Durability;
+}
+
+pub struct SyncOnce;
+pub struct Sync;
+
+impl Wait for SyncOnce {
+    const DURABILITY: Durability = Durability::SyncOnce;
+}
+
+impl Wait for Sync {
+    const DURABILITY: Durability = Durability::Sync;
+}
+
+pub struct Kvb<W> {
+    bucket: Bucket,
+    wait: PhantomData<W>,
+}
+
+pub struct KvbReader<'a> {
+    bucket: &'a Bucket,
+}
+
+impl<W: Wait> Engine for Kvb<W> {
+    type Reader<'a>
+        = KvbReader<'a>
+    where
+        W: 'a;
+
+    fn open(dir: &Path, _phase: Phase) -> Result<Self> {
+        let path = dir.join("store.kvb");
+        let options = Options::default().durability(W::DURABILITY);
+        let bucket = if path.exists() {
+            Bucket::open(&path, options)?
+        } else {
+            Bucket::create(&path, options)?
+        };
+        Ok(Self {
+            bucket,
+            wait: PhantomData,
+        })
+    }
+
+    fn load(&self, records: &[Record]) -> Result<()> {
+        let mut batch = Batch::new();
+        for record in records {
+            batch.put(&record.key[..], &record.value[..]);
+        }
+        self.bucket.commit_with(batch, Durability::Relaxed)?;
+        Ok(())
+    }
+
+    fn finish_load(&self) -> Result<()> {
+        Ok(self.bucket.flush()?)
+    }
+
+    fn put(&self, record: &Record) -> Result<()> {
+        self.bucket.put(&record.key[..], &record.value[..])?;
+        Ok(())
+    }
+
+    fn apply(&self, block: &Block) -> Result<()> {
+        let keys: Vec<&Key> = block.spent.iter().map(|probe| &probe.key).collect();
+        for (probe, found) in block.spent.iter().zip(self.bucket.get_many(&keys)?) {
+            probe.check(found.as_deref())?;
+        }
+        let mut batch = Batch::new();
+        for probe in &block.spent {
+            batch.delete(&probe.key[..]);
+        }
+        for record in &block.created {
+            batch.put(&record.key[..], &record.value[..]);
+        }
+        self.bucket.commit(batch)?;
+        Ok(())
+    }
+
+    fn reader(&self) -> Result<KvbReader<'_>> {
+        Ok(KvbReader {
+            bucket: &self.bucket,
+        })
+    }
+
+    fn close(self) -> Result<()> {
+        Ok(self.bucket.close()?)
+    }
+}
+
+impl Reader for KvbReader<'_> {
+    fn get<T>(&mut self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
+        Ok(see(self.bucket.get(key)?.as_deref()))
+    }
+}

@@ -1,0 +1,101 @@
+//! LMDB through heed. The load runs with `NO_SYNC`, which is switched off afterwards.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use heed::types::Bytes;
+use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, FlagSetMode, RoTxn, WithTls};
+
+use crate::engine::{Engine, Phase, Reader};
+use crate::record::{Block, Record};
+
+const MAP_BYTES: usize = 16 << 30;
+
+type Table = Database<'static, Bytes, Bytes>;
+
+pub struct Lmdb {
+    env: Env,
+    table: Table,
+}
+
+pub struct LmdbReader<'a> {
+    txn: RoTxn<'a, WithTls>,
+    table: Table,
+}
+
+impl Engine for Lmdb {
+    type Reader<'a> = LmdbReader<'a>;
+
+    fn open(dir: &Path, phase: Phase) -> Result<Self> {
+        let mut options = EnvOpenOptions::new();
+        options.map_size(MAP_BYTES);
+        if phase == Phase::Load {
+            // SAFETY: without syncs only a power loss can harm the file, and then it is rebuilt.
+            unsafe { options.flags(EnvFlags::NO_SYNC) };
+        }
+        // SAFETY: nobody else writes to the benchmark's own directory.
+        let env = unsafe { options.open(dir)? };
+        let txn = env.read_txn()?;
+        let opened = env.open_databases_and_commit(txn, |opener, txn| -> heed::Result<_> {
+            Ok(CommitOrAbort::<_, ()>::Commit(
+                opener.open_database(txn, None)?,
+            ))
+        })?;
+        let table = opened.unwrap_commit().context("LMDB has no main table")?;
+        Ok(Self { env, table })
+    }
+
+    fn load(&self, records: &[Record]) -> Result<()> {
+        let mut txn = self.env.write_txn()?;
+        for record in records {
+            self.table.put(&mut txn, &record.key, &record.value)?;
+        }
+        Ok(txn.commit()?)
+    }
+
+    fn finish_load(&self) -> Result<()> {
+        self.env.force_sync()?;
+        // SAFETY: no transaction is open, and the change makes commits safer.
+        unsafe {
+            self.env
+                .set_flags(EnvFlags::NO_SYNC, FlagSetMode::Disable)?
+        };
+        Ok(())
+    }
+
+    fn put(&self, record: &Record) -> Result<()> {
+        self.load(std::slice::from_ref(record))
+    }
+
+    fn apply(&self, block: &Block) -> Result<()> {
+        let mut txn = self.env.write_txn()?;
+        for probe in &block.spent {
+            probe.check(self.table.get(&txn, &probe.key)?)?;
+        }
+        for probe in &block.spent {
+            self.table.delete(&mut txn, &probe.key)?;
+        }
+        for record in &block.created {
+            self.table.put(&mut txn, &record.key, &record.value)?;
+        }
+        Ok(txn.commit()?)
+    }
+
+    fn reader(&self) -> Result<LmdbReader<'_>> {
+        Ok(LmdbReader {
+            txn: self.env.read_txn()?,
+            table: self.table,
+        })
+    }
+
+    fn close(self) -> Result<()> {
+        self.env.prepare_for_closing().wait();
+        Ok(())
+    }
+}
+
+impl Reader for LmdbReader<'_> {
+    fn get<T>(&mut self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
+        Ok(see(self.table.get(&self.txn, key)?))
+    }
+}

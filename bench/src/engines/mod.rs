@@ -1,0 +1,58 @@
+//! The stores that are measured.
+
+mod fjall;
+mod floor;
+#[cfg(feature = "kvb")]
+mod kvb;
+mod lmdb;
+mod redb;
+mod rocksdb;
+mod sqlite;
+mod table;
+
+use anyhow::Result;
+
+use crate::engine::Engine;
+use crate::workload::{self, Measures, Plan};
+
+/// An engine by name, with its two ways to run in a process of its own.
+pub struct Entry {
+    pub name: &'static str,
+    /// Runs all workloads.
+    pub measure: fn(&Plan) -> Result<Measures>,
+    /// Loads fresh records into an existing store and waits to be killed.
+    pub crash: fn(&Plan) -> Result<()>,
+}
+
+/// All engines, ours first, the floor last.
+pub const ALL: &[Entry] = &[
+    #[cfg(feature = "kvb")]
+    entry::<kvb::Kvb<kvb::SyncOnce>>("kvb"),
+    #[cfg(feature = "kvb")]
+    entry::<kvb::Kvb<kvb::Sync>>("kvb-sync"),
+    entry::<lmdb::Lmdb>("lmdb"),
+    entry::<rocksdb::RocksDb>("rocksdb"),
+    entry::<redb::Redb>("redb"),
+    entry::<fjall::Fjall>("fjall"),
+    entry::<sqlite::Sqlite>("sqlite"),
+    entry::<floor::Floor>("floor"),
+];
+
+/// Whether `name` is a store we compare with: neither ours nor the floor.
+pub fn is_peer(name: &str) -> bool {
+    !name.starts_with("kvb") && name != "floor"
+}
+
+/// The engine called `name`.
+pub fn find(name: &str) -> Result<&'static Entry> {
+    let found = ALL.iter().find(|entry| entry.name == name);
+    found.ok_or_else(|| anyhow::anyhow!("unknown engine {name:?}"))
+}
+
+const fn entry<E: Engine>(name: &'static str) -> Entry {
+    Entry {
+        name,
+        measure: workload::measure::<E>,
+        crash: workload::crash::<E>,
+    }
+}

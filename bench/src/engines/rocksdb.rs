@@ -1,0 +1,102 @@
+//! RocksDB from the system library: bloom filter of 10 bits, no compression, otherwise defaults.
+//! The load writes the log without syncs.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use rocksdb::{
+    BlockBasedOptions, Cache, ColumnFamilyDescriptor, DB, DBCompressionType, Options, WriteBatch,
+    WriteOptions,
+};
+
+use crate::engine::{CACHE_BYTES, Engine, Phase, Reader};
+use crate::record::{Block, Record};
+
+const BLOOM_BITS: f64 = 10.0;
+const FAMILY: &str = "default";
+
+pub struct RocksDb {
+    database: DB,
+}
+
+pub struct RocksDbReader<'a> {
+    database: &'a DB,
+}
+
+fn durable() -> WriteOptions {
+    let mut options = WriteOptions::default();
+    options.set_sync(true);
+    options
+}
+
+impl Engine for RocksDb {
+    type Reader<'a> = RocksDbReader<'a>;
+
+    fn open(dir: &Path, _phase: Phase) -> Result<Self> {
+        let mut blocks = BlockBasedOptions::default();
+        blocks.set_block_cache(&Cache::new_lru_cache(CACHE_BYTES)?);
+        blocks.set_bloom_filter(BLOOM_BITS, false);
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.set_compression_type(DBCompressionType::None);
+        options.set_block_based_table_factory(&blocks);
+        // Opened by column family, or the handle that batched reads need would be missing.
+        let family = ColumnFamilyDescriptor::new(FAMILY, options.clone());
+        let database = DB::open_cf_descriptors(&options, dir.join("store"), [family])?;
+        Ok(Self { database })
+    }
+
+    fn load(&self, records: &[Record]) -> Result<()> {
+        let mut batch = WriteBatch::default();
+        for record in records {
+            batch.put(record.key, record.value);
+        }
+        Ok(self.database.write(batch)?)
+    }
+
+    fn finish_load(&self) -> Result<()> {
+        Ok(self.database.flush_wal(true)?)
+    }
+
+    fn put(&self, record: &Record) -> Result<()> {
+        Ok(self
+            .database
+            .put_opt(record.key, record.value, &durable())?)
+    }
+
+    fn apply(&self, block: &Block) -> Result<()> {
+        let family = self
+            .database
+            .cf_handle(FAMILY)
+            .context("no default column family")?;
+        let keys = block.spent.iter().map(|probe| &probe.key);
+        let found = self.database.batched_multi_get_cf(family, keys, false);
+        for (probe, found) in block.spent.iter().zip(found) {
+            probe.check(found?.as_deref())?;
+        }
+        let mut batch = WriteBatch::default();
+        for probe in &block.spent {
+            batch.delete(probe.key);
+        }
+        for record in &block.created {
+            batch.put(record.key, record.value);
+        }
+        Ok(self.database.write_opt(batch, &durable())?)
+    }
+
+    fn reader(&self) -> Result<RocksDbReader<'_>> {
+        Ok(RocksDbReader {
+            database: &self.database,
+        })
+    }
+
+    fn close(self) -> Result<()> {
+        Ok(self.database.flush_wal(true)?)
+    }
+}
+
+impl Reader for RocksDbReader<'_> {
+    fn get<T>(&mut self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
+        Ok(see(self.database.get_pinned(key)?.as_deref()))
+    }
+}

@@ -1,0 +1,147 @@
+//! SQLite in WAL mode: `synchronous=OFF` for the load, `FULL` afterwards. Each reader has a
+//! connection of its own and holds one read transaction.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use anyhow::{Result, anyhow};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Transaction, params};
+
+use crate::engine::{CACHE_BYTES, Engine, Phase, Reader};
+use crate::record::{Block, Record};
+
+const GET: &str = "SELECT v FROM records WHERE k = ?1";
+const PUT: &str = "INSERT OR REPLACE INTO records (k, v) VALUES (?1, ?2)";
+const DELETE: &str = "DELETE FROM records WHERE k = ?1";
+const CREATE: &str = "CREATE TABLE IF NOT EXISTS records \
+    (k BLOB PRIMARY KEY NOT NULL, v BLOB NOT NULL) WITHOUT ROWID";
+
+pub struct Sqlite {
+    writer: Mutex<Connection>,
+    path: PathBuf,
+}
+
+pub struct SqliteReader {
+    connection: Connection,
+}
+
+fn connect(path: &Path) -> Result<Connection> {
+    let connection = Connection::open(path)?;
+    connection.pragma_update(None, "cache_size", -i64::try_from(CACHE_BYTES / 1024)?)?;
+    Ok(connection)
+}
+
+fn put_all(txn: &Transaction<'_>, records: &[Record]) -> Result<()> {
+    let mut put = txn.prepare_cached(PUT)?;
+    for record in records {
+        put.execute(params![&record.key[..], &record.value[..]])?;
+    }
+    Ok(())
+}
+
+fn get<T>(
+    statement: &mut CachedStatement<'_>,
+    key: &[u8],
+    see: impl FnOnce(Option<&[u8]>) -> T,
+) -> Result<T> {
+    let mut rows = statement.query(params![key])?;
+    match rows.next()? {
+        Some(row) => Ok(see(Some(row.get_ref(0)?.as_blob()?))),
+        None => Ok(see(None)),
+    }
+}
+
+impl Sqlite {
+    fn with_writer<T>(&self, work: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
+        let mut guard = self
+            .writer
+            .lock()
+            .map_err(|_| anyhow!("a writer panicked"))?;
+        work(&mut guard)
+    }
+}
+
+impl Engine for Sqlite {
+    type Reader<'a> = SqliteReader;
+
+    fn open(dir: &Path, phase: Phase) -> Result<Self> {
+        let path = dir.join("store.sqlite");
+        let connection = connect(&path)?;
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        let synchronous = if phase == Phase::Load { "OFF" } else { "FULL" };
+        connection.pragma_update(None, "synchronous", synchronous)?;
+        let exists = "SELECT 1 FROM sqlite_schema WHERE name = 'records'";
+        if connection
+            .query_row(exists, [], |_| Ok(()))
+            .optional()?
+            .is_none()
+        {
+            connection.execute(CREATE, [])?;
+        }
+        Ok(Self {
+            writer: Mutex::new(connection),
+            path,
+        })
+    }
+
+    fn load(&self, records: &[Record]) -> Result<()> {
+        self.with_writer(|connection| {
+            let txn = connection.transaction()?;
+            put_all(&txn, records)?;
+            Ok(txn.commit()?)
+        })
+    }
+
+    fn finish_load(&self) -> Result<()> {
+        self.with_writer(|connection| {
+            connection.pragma_update(None, "synchronous", "FULL")?;
+            connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+            // If an earlier checkpoint, made without a sync, left nothing to do, this one has
+            // not synced the file either.
+            Ok(File::open(&self.path)?.sync_all()?)
+        })
+    }
+
+    fn put(&self, record: &Record) -> Result<()> {
+        self.load(std::slice::from_ref(record))
+    }
+
+    fn apply(&self, block: &Block) -> Result<()> {
+        self.with_writer(|connection| {
+            let txn = connection.transaction()?;
+            {
+                let mut select = txn.prepare_cached(GET)?;
+                for probe in &block.spent {
+                    get(&mut select, &probe.key, |found| probe.check(found))??;
+                }
+                let mut delete = txn.prepare_cached(DELETE)?;
+                for probe in &block.spent {
+                    delete.execute(params![&probe.key[..]])?;
+                }
+            }
+            put_all(&txn, &block.created)?;
+            Ok(txn.commit()?)
+        })
+    }
+
+    fn reader(&self) -> Result<SqliteReader> {
+        let connection = connect(&self.path)?;
+        connection.execute_batch("BEGIN")?;
+        Ok(SqliteReader { connection })
+    }
+
+    fn close(self) -> Result<()> {
+        let connection = self
+            .writer
+            .into_inner()
+            .map_err(|_| anyhow!("a writer panicked"))?;
+        connection.close().map_err(|(_, error)| error.into())
+    }
+}
+
+impl Reader for SqliteReader {
+    fn get<T>(&mut self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
+        get(&mut self.connection.prepare_cached(GET)?, key, see)
+    }
+}

@@ -1,0 +1,112 @@
+//! What the machine can tell: memory and disk use, and what it is.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+/// The lock file names the exact versions that were built.
+const LOCK: &str = include_str!("../Cargo.lock");
+
+/// Anonymous memory of this process; mapped files do not count.
+pub fn anon_bytes() -> Result<u64> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let kib = field(&status, "RssAnon:").context("no RssAnon")?;
+    Ok(kib.trim_end_matches("kB").trim().parse::<u64>()? * 1024)
+}
+
+/// Bytes the files under `dir` take on the disk, holes excluded.
+pub fn disk_bytes(dir: &Path) -> Result<u64> {
+    let mut total = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        // A store may remove a file while we look.
+        let Ok(metadata) = entry.metadata() else {
+            continue;
+        };
+        total += match metadata.is_dir() {
+            true => disk_bytes(&entry.path())?,
+            false => metadata.blocks() * 512,
+        };
+    }
+    Ok(total)
+}
+
+/// Waits until the file system of `dir` has nothing left to write.
+pub fn settle(dir: &Path) -> Result<()> {
+    Ok(rustix::fs::syncfs(fs::File::open(dir)?)?)
+}
+
+/// Processor, cores, memory, kernel and load.
+pub fn description() -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let (cpu, memory) = (read("/proc/cpuinfo"), read("/proc/meminfo"));
+    let model = field(&cpu, "model name").map_or("?", |text| text.trim_start_matches([':', ' ']));
+    let cores = cpu
+        .lines()
+        .filter(|line| line.starts_with("processor"))
+        .count();
+    let kib = field(&memory, "MemTotal:").and_then(|text| text.split(' ').next()?.parse().ok());
+    let gib = kib.unwrap_or(0.0) / f64::from(1 << 20);
+    let kernel = read("/proc/sys/kernel/osrelease");
+    let load = read("/proc/loadavg");
+    let load: Vec<&str> = load.split(' ').take(3).collect();
+    format!(
+        "{model}, {cores} cores, {gib:.1} GiB, Linux {}, load {}",
+        kernel.trim(),
+        load.join(" ")
+    )
+}
+
+/// Versions of the engines: the crates as locked, the C libraries as they say themselves.
+pub fn versions() -> String {
+    let lmdb = heed::lmdb_version();
+    let mut parts = vec![
+        format!(
+            "heed {} (LMDB {}.{}.{})",
+            locked("heed"),
+            lmdb.major,
+            lmdb.minor,
+            lmdb.patch
+        ),
+        format!(
+            "rocksdb {} (library {})",
+            locked("rocksdb"),
+            rocksdb_library()
+        ),
+        format!("redb {}", locked("redb")),
+        format!("fjall {}", locked("fjall")),
+        format!(
+            "rusqlite {} (SQLite {})",
+            locked("rusqlite"),
+            rusqlite::version()
+        ),
+    ];
+    if cfg!(feature = "kvb") {
+        parts.insert(0, format!("kvb {}", locked("kvb")));
+    }
+    parts.join(", ")
+}
+
+fn locked(name: &str) -> &'static str {
+    let line = format!("name = \"{name}\"");
+    let mut lines = LOCK.lines().skip_while(|at| *at != line);
+    let version = lines.nth(1).and_then(|at| at.strip_prefix("version = "));
+    version.map_or("?", |quoted| quoted.trim_matches('"'))
+}
+
+/// The version in the file name of the library that the loader chose.
+fn rocksdb_library() -> String {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let version = maps
+        .lines()
+        .find_map(|line| line.split("librocksdb.so.").nth(1));
+    version.unwrap_or("?").to_owned()
+}
+
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines()
+        .find_map(|line| line.strip_prefix(name))
+        .map(str::trim)
+}

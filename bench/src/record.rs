@@ -1,0 +1,152 @@
+//! The records every engine is fed: keys that look like outpoints, values that name their key.
+//!
+//! Record `index` always has the same key and value, so a read can be checked without keeping a
+//! copy. Ascending indices give keys in random order.
+
+use anyhow::{Result, bail};
+use fastrand::Rng;
+
+/// Length of every key: a transaction id and an output number.
+pub const KEY_LEN: usize = 36;
+/// Length of every value.
+pub const VALUE_LEN: usize = 100;
+
+/// Indices from here on are never written; they serve as keys that must be missing.
+const MISSING_START: u64 = 1 << 40;
+
+/// A key as stored.
+pub type Key = [u8; KEY_LEN];
+
+/// A key and the index that must be found in its value.
+#[derive(Clone)]
+pub struct Probe {
+    pub index: u64,
+    pub key: Key,
+}
+
+/// A key and its value.
+#[derive(Clone)]
+pub struct Record {
+    pub key: Key,
+    pub value: [u8; VALUE_LEN],
+}
+
+/// One block of the block workload.
+pub struct Block {
+    pub spent: Vec<Probe>,
+    pub created: Vec<Record>,
+}
+
+/// The indices that are live in the store, and the next one to use.
+pub struct Live {
+    indices: Vec<u32>,
+    next: u32,
+}
+
+impl Probe {
+    /// The probe for record `index`.
+    pub fn new(index: u64) -> Self {
+        let mut key = [0; KEY_LEN];
+        fill(&mut key, index.wrapping_mul(2));
+        Self { index, key }
+    }
+
+    /// The probe for the `number`-th key that no store holds.
+    pub fn missing(number: u64) -> Self {
+        Self::new(MISSING_START + number)
+    }
+
+    /// Fails unless `found` is the whole value of this record.
+    pub fn check(&self, found: Option<&[u8]>) -> Result<()> {
+        if self.is(found) {
+            return Ok(());
+        }
+        bail!(
+            "record {}: wrong or missing value ({:?} bytes)",
+            self.index,
+            found.map(<[u8]>::len)
+        )
+    }
+
+    /// Whether `found` has the right length, begins with the index and ends with its hash.
+    pub fn is(&self, found: Option<&[u8]>) -> bool {
+        found.is_some_and(|value| {
+            value.len() == VALUE_LEN
+                && value[..8] == self.index.to_le_bytes()
+                && value[VALUE_LEN - 8..] == seal(self.index).to_le_bytes()
+        })
+    }
+}
+
+impl Record {
+    /// Record `index`.
+    pub fn new(index: u64) -> Self {
+        let mut value = [0; VALUE_LEN];
+        fill(&mut value, index.wrapping_mul(2) + 1);
+        value[..8].copy_from_slice(&index.to_le_bytes());
+        value[VALUE_LEN - 8..].copy_from_slice(&seal(index).to_le_bytes());
+        Self {
+            key: Probe::new(index).key,
+            value,
+        }
+    }
+}
+
+impl Live {
+    /// Room for `count_max` live records. The memory is touched now, so that a baseline taken
+    /// afterwards contains it.
+    pub fn new(count_max: usize) -> Self {
+        let mut indices = vec![1; count_max];
+        indices.clear();
+        Self { indices, next: 0 }
+    }
+
+    /// The next `count` new records, live from now on.
+    pub fn create(&mut self, count: usize) -> Vec<Record> {
+        (0..count)
+            .map(|_| {
+                self.indices.push(self.next);
+                self.next += 1;
+                Record::new(u64::from(self.next - 1))
+            })
+            .collect()
+    }
+
+    /// A block that spends `count` random live records and creates as many.
+    pub fn block(&mut self, rng: &mut Rng, count: usize) -> Block {
+        let spent = (0..count.min(self.indices.len()))
+            .map(|_| self.indices.swap_remove(rng.usize(..self.indices.len())))
+            .map(|index| Probe::new(u64::from(index)))
+            .collect();
+        Block {
+            spent,
+            created: self.create(count),
+        }
+    }
+
+    /// A random live record.
+    pub fn probe(&self, rng: &mut Rng) -> Probe {
+        Probe::new(u64::from(self.indices[rng.usize(..self.indices.len())]))
+    }
+}
+
+/// Fills `bytes` with a stream that depends only on `seed` and does not compress.
+fn fill(bytes: &mut [u8], seed: u64) {
+    let mut state = mix(seed);
+    for chunk in bytes.chunks_mut(8) {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        chunk.copy_from_slice(&mix(state).to_le_bytes()[..chunk.len()]);
+    }
+}
+
+/// The last eight bytes of value `index`.
+fn seal(index: u64) -> u64 {
+    mix(index ^ 0x5ea1_5ea1_5ea1_5ea1)
+}
+
+/// The finalizer of splitmix64.
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}

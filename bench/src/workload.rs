@@ -1,0 +1,382 @@
+//! What is measured, for one engine in a process of its own.
+//!
+//! Only the engine's work is on the clock: records and probes are made in chunks beforehand, and
+//! the checks of what was read cost the same for everyone.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use fastrand::Rng;
+
+use crate::engine::{Engine, Phase, Reader};
+use crate::machine;
+use crate::record::{Live, Probe, Record};
+use crate::times::Times;
+
+/// Records per batch of the load, and records spent and created per block.
+const BATCH: usize = 1000;
+/// Probes made at a time, off the clock.
+const CHUNK: usize = 1024;
+/// Fresh records written before the kill: this part of the keys, but no more than the second.
+const FRESH_PART: usize = 5;
+const FRESH_MAX: usize = 200_000;
+/// Records looked up, off the clock, where a sample is enough.
+const SAMPLE: usize = 1000;
+
+/// Results by the names in [`crate::report::MEASURES`].
+pub type Measures = BTreeMap<String, f64>;
+
+/// What one process is to do.
+#[derive(Clone)]
+pub struct Plan {
+    pub engine: String,
+    pub dir: PathBuf,
+    pub keys: usize,
+    pub puts: usize,
+    pub blocks: usize,
+    pub gets: usize,
+    pub seed: u64,
+    pub workloads: Vec<String>,
+}
+
+impl Plan {
+    fn wants(&self, workload: &str) -> bool {
+        self.workloads.iter().any(|name| name == workload)
+    }
+
+    fn fresh(&self) -> usize {
+        (self.keys / FRESH_PART).clamp(1, FRESH_MAX)
+    }
+
+    fn say(&self, what: &str) {
+        eprintln!("    {}: {what}", self.engine);
+    }
+}
+
+/// The state of one measured run; the engine is passed along because reopening replaces it.
+struct Run<'a> {
+    plan: &'a Plan,
+    live: Live,
+    rng: Rng,
+    anon_start: u64,
+    measures: Measures,
+}
+
+/// Runs all workloads of `plan` on an empty directory.
+pub fn measure<E: Engine>(plan: &Plan) -> Result<Measures> {
+    let count_max = plan.keys + plan.puts + plan.blocks * BATCH;
+    let live = Live::new(count_max);
+    let rng = Rng::with_seed(plan.seed);
+    let anon_start = machine::anon_bytes()?;
+    let mut run = Run {
+        plan,
+        live,
+        rng,
+        anon_start,
+        measures: Measures::new(),
+    };
+
+    let engine = E::open(&plan.dir, Phase::Load)?;
+    run.load(&engine)?;
+    if plan.wants("put") {
+        run.puts(&engine)?;
+    }
+    if plan.wants("block") {
+        run.blocks(&engine)?;
+    }
+    run.reads(&engine)?;
+    engine.close()?;
+    run.set("disk_end_mb", machine::disk_bytes(&plan.dir)? as f64 / 1e6);
+    if plan.wants("reopen") {
+        run.reopen_clean::<E>()?;
+    }
+    if plan.wants("kill") {
+        run.reopen_killed::<E>()?;
+    }
+    Ok(run.measures)
+}
+
+/// Loads fresh records into the store of `plan`, says so and waits for the kill.
+///
+/// One record in the middle is put, so that the store is one that was at work: without it, an
+/// engine that keeps non-durable batches in memory would be killed before it touched its file.
+pub fn crash<E: Engine>(plan: &Plan) -> Result<()> {
+    let engine = E::open(&plan.dir, Phase::Load)?;
+    let first = fresh_start(plan);
+    let middle = first + plan.fresh() as u64 / 2;
+    let end = first + plan.fresh() as u64;
+    load_range(&engine, first..middle)?;
+    engine.put(&Record::new(end))?;
+    load_range(&engine, middle..end)?;
+    println!("loaded");
+    std::io::stdout().flush()?;
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+fn load_range<E: Engine>(engine: &E, range: Range<u64>) -> Result<()> {
+    for first in range.clone().step_by(BATCH) {
+        let indices = first..range.end.min(first + BATCH as u64);
+        engine.load(&indices.map(Record::new).collect::<Vec<_>>())?;
+    }
+    Ok(())
+}
+
+/// The first index after everything that `measure` writes.
+fn fresh_start(plan: &Plan) -> u64 {
+    (plan.keys + plan.puts + plan.blocks * BATCH) as u64
+}
+
+impl Run<'_> {
+    fn set(&mut self, name: &str, value: f64) {
+        self.measures.insert(name.to_owned(), value);
+    }
+
+    fn load<E: Engine>(&mut self, engine: &E) -> Result<()> {
+        self.plan.say("load");
+        let keys = self.plan.keys;
+        let mut spent = Duration::ZERO;
+        for first in (0..keys).step_by(BATCH) {
+            let records = self.live.create(BATCH.min(keys - first));
+            let start = Instant::now();
+            engine.load(&records)?;
+            spent += start.elapsed();
+        }
+        self.set("load_per_s", keys as f64 / spent.as_secs_f64());
+        let start = Instant::now();
+        engine.finish_load()?;
+        spent += start.elapsed();
+        self.set("load_sync_per_s", keys as f64 / spent.as_secs_f64());
+        self.set(
+            "disk_load_mb",
+            machine::disk_bytes(&self.plan.dir)? as f64 / 1e6,
+        );
+        Ok(())
+    }
+
+    fn puts<E: Engine>(&mut self, engine: &E) -> Result<()> {
+        self.plan.say("durable puts");
+        let mut times = Vec::new();
+        for _ in 0..self.plan.puts {
+            let record = self.live.create(1).remove(0);
+            let start = Instant::now();
+            engine.put(&record)?;
+            times.push(start.elapsed().as_secs_f64() * 1e6);
+        }
+        let times = Times::new(times)?;
+        self.set("put_mean_us", times.mean());
+        self.set("put_p10_us", times.at(0.10));
+        self.set("put_p50_us", times.at(0.50));
+        self.set("put_p99_us", times.at(0.99));
+        Ok(())
+    }
+
+    fn blocks<E: Engine>(&mut self, engine: &E) -> Result<()> {
+        self.plan.say("durable blocks");
+        let mut times = Vec::new();
+        let mut last_spent = Vec::new();
+        for _ in 0..self.plan.blocks {
+            let block = self.live.block(&mut self.rng, BATCH);
+            let start = Instant::now();
+            engine.apply(&block)?;
+            times.push(start.elapsed().as_secs_f64() * 1e3);
+            last_spent = block.spent;
+        }
+        let times = Times::new(times)?;
+        self.set("block_mean_ms", times.mean());
+        self.set("block_p50_ms", times.at(0.50));
+        self.set("block_p99_ms", times.at(0.99));
+        self.set("block_per_s", 1e3 / times.mean());
+
+        let mut reader = engine.reader()?;
+        for probe in last_spent {
+            let found = reader.get(&probe.key, |found| found.is_some())?;
+            ensure!(
+                !found,
+                "record {} was deleted and is still there",
+                probe.index
+            );
+        }
+        Ok(())
+    }
+
+    fn reads<E: Engine>(&mut self, engine: &E) -> Result<()> {
+        let plan = self.plan;
+        for (workload, threads) in [("get", 1), ("get2", 2)] {
+            if plan.wants(workload) {
+                plan.say(workload);
+                // One pass off the clock fills the caches of those who have one.
+                self.hits(
+                    engine,
+                    Gets {
+                        count: plan.gets.div_ceil(4),
+                        threads: 1,
+                    },
+                )?;
+                let per_s = self.hits(
+                    engine,
+                    Gets {
+                        count: plan.gets,
+                        threads,
+                    },
+                )?;
+                self.set(&format!("{workload}_per_s"), per_s);
+            }
+        }
+        if plan.wants("miss") {
+            plan.say("miss");
+            let rng = &mut self.rng;
+            let mut probes = || Probe::missing(rng.u64(..1 << 32));
+            let mut reader = engine.reader()?;
+            let spent = timed_gets(&mut reader, plan.gets, &mut probes, |_, found| {
+                ensure!(found.is_none(), "a key that was never written is there");
+                Ok(())
+            })?;
+            self.set("miss_per_s", plan.gets as f64 / spent.as_secs_f64());
+            self.take_memory()?;
+        }
+        Ok(())
+    }
+
+    /// Random gets that must hit, on each of `gets.threads`; the sum of their rates.
+    fn hits<E: Engine>(&mut self, engine: &E, gets: Gets) -> Result<f64> {
+        let barrier = Barrier::new(gets.threads);
+        let live = &self.live;
+        let work = |mut rng: Rng| -> Result<(f64, u64)> {
+            // Every thread must come to the barrier, whether or not its reader opens.
+            let reader = engine.reader();
+            barrier.wait();
+            let mut reader = reader?;
+            let mut probes = || live.probe(&mut rng);
+            let spent = timed_gets(&mut reader, gets.count, &mut probes, Probe::check)?;
+            // The memory counts what an open reader holds.
+            Ok((
+                gets.count as f64 / spent.as_secs_f64(),
+                machine::anon_bytes()?,
+            ))
+        };
+        let mut rngs: Vec<Rng> = (0..gets.threads).map(|_| self.rng.fork()).collect();
+        let last = rngs.remove(0);
+        let results: Result<Vec<_>> = std::thread::scope(|scope| {
+            let others: Vec<_> = rngs
+                .into_iter()
+                .map(|rng| scope.spawn(|| work(rng)))
+                .collect();
+            let mine = work(last);
+            let joined = others
+                .into_iter()
+                .map(|other| other.join().expect("no panics"));
+            std::iter::once(mine).chain(joined).collect()
+        });
+        let results = results?;
+        let anon = results.iter().map(|(_, anon)| *anon).max().unwrap_or(0);
+        self.set_memory(anon);
+        Ok(results.iter().map(|(per_s, _)| per_s).sum())
+    }
+
+    /// Overwrites the memory measure, so that the last read phase counts.
+    fn take_memory(&mut self) -> Result<()> {
+        self.set_memory(machine::anon_bytes()?);
+        Ok(())
+    }
+
+    fn set_memory(&mut self, anon: u64) {
+        self.set("anon_mb", anon.saturating_sub(self.anon_start) as f64 / 1e6);
+    }
+
+    fn reopen_clean<E: Engine>(&mut self) -> Result<()> {
+        self.plan.say("reopen");
+        let (engine, ms) = self.open_and_get::<E>()?;
+        self.set("reopen_clean_ms", ms);
+        engine.close()
+    }
+
+    fn reopen_killed<E: Engine>(&mut self) -> Result<()> {
+        self.plan.say("reopen after kill");
+        load_and_kill(self.plan)?;
+        let (engine, ms) = self.open_and_get::<E>()?;
+        self.set("reopen_killed_ms", ms);
+
+        // How much of what was never synced a killed process leaves behind.
+        let first = fresh_start(self.plan);
+        let fresh = self.plan.fresh();
+        let mut reader = engine.reader()?;
+        let mut kept = 0;
+        let sample = fresh.min(SAMPLE);
+        for number in 0..sample {
+            let probe = Probe::new(first + (number * fresh / sample) as u64);
+            kept += usize::from(reader.get(&probe.key, |found| probe.is(found))?);
+        }
+        self.set("fresh_kept_pct", 100.0 * kept as f64 / sample as f64);
+
+        // What was durable before the kill must all be there.
+        let put = Probe::new(first + fresh as u64);
+        reader.get(&put.key, |found| put.check(found))??;
+        for _ in 0..sample {
+            let probe = self.live.probe(&mut self.rng);
+            reader.get(&probe.key, |found| probe.check(found))??;
+        }
+        drop(reader);
+        engine.close()
+    }
+
+    fn open_and_get<E: Engine>(&mut self) -> Result<(E, f64)> {
+        let probe = self.live.probe(&mut self.rng);
+        let start = Instant::now();
+        let engine = E::open(&self.plan.dir, Phase::Durable)?;
+        engine
+            .reader()?
+            .get(&probe.key, |found| probe.check(found))??;
+        Ok((engine, start.elapsed().as_secs_f64() * 1e3))
+    }
+}
+
+struct Gets {
+    count: usize,
+    threads: usize,
+}
+
+/// Times `count` gets of what `probes` yields, each checked by `check`.
+fn timed_gets<R: Reader>(
+    reader: &mut R,
+    count: usize,
+    probes: &mut impl FnMut() -> Probe,
+    check: impl Fn(&Probe, Option<&[u8]>) -> Result<()>,
+) -> Result<Duration> {
+    let mut spent = Duration::ZERO;
+    for first in (0..count).step_by(CHUNK) {
+        let chunk: Vec<Probe> = (first..count.min(first + CHUNK))
+            .map(|_| probes())
+            .collect();
+        let start = Instant::now();
+        for probe in &chunk {
+            reader.get(&probe.key, |found| check(probe, found))??;
+        }
+        spent += start.elapsed();
+    }
+    Ok(spent)
+}
+
+/// Runs [`crash`] in another process and ends it with SIGKILL once it has loaded.
+fn load_and_kill(plan: &Plan) -> Result<()> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(crate::child_args("crash", plan));
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let mut line = String::new();
+    let read = BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut line);
+    child.kill()?;
+    child.wait()?;
+    read?;
+    ensure!(
+        line.trim() == "loaded",
+        "the process to be killed ended by itself"
+    );
+    Ok(())
+}

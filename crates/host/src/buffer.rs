@@ -1,0 +1,98 @@
+//! A file in memory: a [`Region`] that is replaced by a larger one when the file outgrows it.
+//!
+//! Invariant: a mapping made before a replacement goes on showing the contents and the length of
+//! the moment of replacement, and no later writes. Whoever grows a file past `Mapping::capacity`
+//! maps it again.
+
+use std::any::Any;
+use std::io;
+use std::sync::Arc;
+
+use crate::map::{Mapping, Region};
+
+/// Address space of a file in memory unless its maker says otherwise.
+pub(crate) const REGION: u64 = 64 << 20;
+
+/// The bytes of one file in memory.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    region: Region,
+}
+
+impl Buffer {
+    /// An empty file that holds `capacity` bytes before its memory must be replaced.
+    pub(crate) fn new(capacity: u64) -> io::Result<Self> {
+        Ok(Buffer {
+            region: Region::new(capacity)?,
+        })
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.region.len()
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.region.bytes()
+    }
+
+    pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let found = usize::try_from(offset)
+            .ok()
+            .and_then(|start| self.bytes().get(start..start.checked_add(buf.len())?))
+            .ok_or(io::ErrorKind::UnexpectedEof)?;
+        buf.copy_from_slice(found);
+        Ok(())
+    }
+
+    /// Writes, and grows the file if the range ends past its end.
+    pub(crate) fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let end = end_of(offset, u64::try_from(data.len()).unwrap_or(u64::MAX))?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.reserve(end)?;
+        self.region.write(offset, data);
+        Ok(())
+    }
+
+    pub(crate) fn set_len(&mut self, len: u64) -> io::Result<()> {
+        self.reserve(len)?;
+        self.region.set_len(len);
+        Ok(())
+    }
+
+    /// Zeros the part of a range that lies within the file.
+    pub(crate) fn punch(&mut self, offset: u64, len: u64) {
+        let end = offset.saturating_add(len).min(self.len());
+        if offset < end {
+            self.region.zero(offset, end);
+        }
+    }
+
+    /// A view of at least `len` bytes, which keeps `keep` alive.
+    pub(crate) fn map(
+        &mut self,
+        len: u64,
+        keep: Arc<dyn Any + Send + Sync>,
+    ) -> io::Result<Mapping> {
+        self.reserve(len)?;
+        self.region.mapping(keep)
+    }
+
+    fn reserve(&mut self, len: u64) -> io::Result<()> {
+        if len <= self.region.capacity() {
+            return Ok(());
+        }
+        let mut larger = Region::new(len.max(self.region.capacity().saturating_mul(2)))?;
+        larger.write(0, self.region.bytes());
+        self.region = larger;
+        Ok(())
+    }
+}
+
+/// The end of a range, or `InvalidInput` if it has none.
+pub(crate) fn end_of(offset: u64, len: u64) -> io::Result<u64> {
+    offset
+        .checked_add(len)
+        .ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}

@@ -1,0 +1,97 @@
+//! A directory of the operating system.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{FileDisk, platform, sync_dir};
+use crate::dir::{Dir, check_name, temporary};
+use crate::disk::Disk;
+
+/// An existing directory, used by one process at a time.
+#[derive(Debug)]
+pub struct FileDir {
+    path: PathBuf,
+    /// Two replacements of one name would share a temporary file.
+    replacing: Mutex<()>,
+}
+
+impl FileDir {
+    /// Names a directory; it must exist when it is first used.
+    pub fn new(path: impl AsRef<Path>) -> Self {
+        FileDir {
+            path: path.as_ref().to_owned(),
+            replacing: Mutex::new(()),
+        }
+    }
+
+    fn at(&self, name: &str) -> io::Result<PathBuf> {
+        check_name(name)?;
+        Ok(self.path.join(name))
+    }
+}
+
+impl Dir for FileDir {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn Disk>> {
+        Ok(Arc::new(FileDisk::create_new(self.at(name)?)?))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn Disk>> {
+        Ok(Arc::new(FileDisk::open(self.at(name)?)?))
+    }
+
+    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        match fs::read(self.at(name)?) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let path = self.at(name)?;
+        let _alone = self
+            .replacing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let prepared = self.path.join(temporary(name));
+        let mut options = OpenOptions::new();
+        // A leftover of an interrupted replacement is overwritten.
+        options.write(true).create(true).truncate(true);
+        platform::set_mode(&mut options);
+        let mut file = options.open(&prepared)?;
+        // Order: contents, sync, name, sync. Without the first sync the new name could survive with
+        // no contents; without the second the old name could come back after this returned.
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        drop(file);
+        fs::rename(&prepared, &path)?;
+        sync_dir(&self.path)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.at(name)?)?;
+        sync_dir(&self.path)
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            // Names this directory would refuse cannot be files of the store.
+            if let Ok(name) = entry.file_name().into_string()
+                && check_name(&name).is_ok()
+                && !entry.file_type()?.is_dir()
+            {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        sync_dir(&self.path)
+    }
+}

@@ -1,0 +1,24 @@
+//! What the store asks of the machine: a [`Disk`], a [`Dir`], time and randomness ([`Env`]).
+//!
+//! Each comes three times: real ([`FileDisk`], [`FileDir`], [`SystemEnv`]), in memory
+//! ([`MemoryDisk`], [`MemoryDir`], [`ManualEnv`]), and simulated ([`SimDisk`], [`SimDir`]) with
+//! power loss, torn and reordered sectors and failing calls. Files, clocks and randomness appear
+//! nowhere else in the workspace.
+
+mod buffer;
+mod claim;
+mod dir;
+mod disk;
+mod env;
+mod file;
+mod map;
+mod memory;
+mod sim;
+
+pub use dir::Dir;
+pub use disk::{Disk, LockError, SECTOR};
+pub use env::{Env, ManualEnv, SystemEnv};
+pub use file::{FileDir, FileDisk};
+pub use map::Mapping;
+pub use memory::{MemoryDir, MemoryDisk};
+pub use sim::{Fault, Keep, Op, Point, Points, SimDir, SimDisk, Trace};

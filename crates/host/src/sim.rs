@@ -1,0 +1,399 @@
+//! The simulated disk: it behaves like a real one while power lasts, remembers everything that was
+//! asked of it, and can say what a real one might hold after power was lost at any moment.
+//!
+//! Invariants
+//! - The trace holds every change in the order it took effect, so that the initial image and a
+//!   prefix of the trace determine all legal images of a crash at that point ([`Trace`]).
+//! - A call that fails leaves the trace and the live bytes as they were, except where its [`Fault`]
+//!   says otherwise.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::buffer::{Buffer, REGION, end_of};
+use crate::claim::Claim;
+use crate::disk::{Disk, LockError};
+use crate::map::Mapping;
+
+mod dice;
+mod dir;
+mod image;
+mod point;
+mod trace;
+
+pub use dir::SimDir;
+pub use image::Keep;
+pub use point::Point;
+pub use trace::{Op, Points, Trace};
+
+/// How a call fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// An input/output error; nothing was changed. A failed sync leaves everything pending.
+    Eio,
+    /// `StorageFull`; nothing was changed.
+    Enospc,
+    /// The first half of the data is written, then an input/output error. Calls that write no data
+    /// fail as with `Eio`.
+    ShortWrite,
+    /// The sync fails and the system forgets what was dirty: those sectors may still be found old,
+    /// new or in between after power loss, and no later sync changes that unless they are written
+    /// again. Calls that are not syncs fail as with `Eio`.
+    SyncFailsThenLies,
+    /// Power is lost during the call: it fails, as does every later call of any kind. What it would
+    /// have written counts as pending, so it may be found after the crash, in part or whole.
+    PowerLoss,
+}
+
+/// One handle to a simulated file.
+///
+/// A clone is a handle of its own to the same file, as if it had been opened once more: it does not
+/// hold the lock of the handle it came from. Trace and faults belong to the file.
+#[derive(Debug)]
+pub struct SimDisk {
+    file: Arc<Mutex<Simulated>>,
+    claim: Arc<Claim>,
+}
+
+#[derive(Debug)]
+struct Simulated {
+    live: Buffer,
+    initial: Arc<Vec<u8>>,
+    ops: Vec<Op>,
+    /// The length the file may reach.
+    limit: Option<u64>,
+    calls: Counted,
+    reads: Counted,
+    power: Arc<Power>,
+}
+
+impl SimDisk {
+    /// An empty file.
+    pub fn new() -> Self {
+        Self::from_image(Vec::new())
+    }
+
+    /// A file with these contents, all of them durable.
+    pub fn from_image(image: Vec<u8>) -> Self {
+        Self::with_region(image, REGION)
+    }
+
+    /// As `from_image`, moving to larger memory, and having to be mapped again, past `region`
+    /// bytes.
+    pub fn with_region(image: Vec<u8>, region: u64) -> Self {
+        Self::powered(image, region, Arc::default())
+    }
+
+    fn powered(image: Vec<u8>, region: u64, power: Arc<Power>) -> Self {
+        let mut live = Buffer::new(region).expect("address space for a simulated file");
+        live.write(0, &image).expect("memory for the contents");
+        let file = Simulated {
+            live,
+            initial: Arc::new(image),
+            ops: Vec::new(),
+            limit: None,
+            calls: Counted::default(),
+            reads: Counted::default(),
+            power,
+        };
+        SimDisk {
+            file: Arc::new(Mutex::new(file)),
+            claim: Claim::new(),
+        }
+    }
+
+    /// A new handle to the same file, not holding the lock.
+    pub fn reopen(&self) -> Self {
+        SimDisk {
+            file: Arc::clone(&self.file),
+            claim: self.claim.sibling(),
+        }
+    }
+
+    /// A copy of the live contents, as a reader sees them while power lasts.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.file().live.bytes().to_vec()
+    }
+
+    /// Everything that has happened to this file.
+    pub fn trace(&self) -> Trace {
+        let file = self.file();
+        Trace::new(Arc::clone(&file.initial), file.ops.clone())
+    }
+
+    /// Notes in the trace that the test has reached a point, such as an acknowledged commit.
+    pub fn mark(&self, mark: u64) {
+        self.file().ops.push(Op::Mark(mark));
+    }
+
+    /// Calls made so far of `write_at`, `set_len`, `allocate`, `punch`, `sync` and `sync_range`,
+    /// failed ones included. This is the number [`SimDisk::fail`] counts in.
+    pub fn op_count(&self) -> u64 {
+        self.file().calls.count
+    }
+
+    /// Calls of `read_at` made so far; the number [`SimDisk::fail_read`] counts in.
+    pub fn read_count(&self) -> u64 {
+        self.file().reads.count
+    }
+
+    /// Lets the changing or syncing call with number `op_index`, counted from 0, fail.
+    pub fn fail(&self, op_index: u64, fault: Fault) {
+        self.file().calls.once.insert(op_index, fault);
+    }
+
+    /// Lets every such call from number `op_index` on fail.
+    pub fn fail_from(&self, op_index: u64, fault: Fault) {
+        self.file().calls.from = Some((op_index, fault));
+    }
+
+    /// Lets the `read_at` with number `read_index`, counted from 0, fail: with `PowerLoss` for
+    /// good, with anything else once, as an input/output error.
+    pub fn fail_read(&self, read_index: u64, fault: Fault) {
+        self.file().reads.once.insert(read_index, fault);
+    }
+
+    /// Takes back all faults that have not happened yet.
+    pub fn clear_faults(&self) {
+        let mut file = self.file();
+        file.calls.clear();
+        file.reads.clear();
+    }
+
+    /// Limits the length the file may reach; calls that would pass it give `StorageFull` and change
+    /// nothing.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.file().limit = bytes;
+    }
+
+    /// Cuts the power now, between two calls.
+    pub fn power_off(&self) {
+        self.file().power.cut();
+    }
+
+    fn file(&self) -> MutexGuard<'_, Simulated> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Simulated {
+    /// Carries out one call, or fails it as planned.
+    fn run(&mut self, op: Op) -> io::Result<()> {
+        self.power.check()?;
+        let planned = self.calls.next();
+        let fault = if self.power.dies_now() {
+            Some(Fault::PowerLoss)
+        } else {
+            planned
+        };
+        match fault {
+            None => self.apply(op),
+            Some(Fault::Eio) => Err(injected()),
+            Some(Fault::Enospc) => Err(io::ErrorKind::StorageFull.into()),
+            Some(Fault::ShortWrite) => {
+                if let Op::Write { offset, data } = op {
+                    let half = data.get(..data.len() / 2).unwrap_or_default();
+                    self.apply(Op::Write {
+                        offset,
+                        data: Arc::from(half),
+                    })?;
+                }
+                Err(injected())
+            }
+            Some(Fault::SyncFailsThenLies) => {
+                match op {
+                    Op::Sync => self.ops.push(Op::SyncFailed {
+                        offset: 0,
+                        len: u64::MAX,
+                    }),
+                    Op::SyncRange { offset, len } => self.ops.push(Op::SyncFailed { offset, len }),
+                    _ => {}
+                }
+                Err(injected())
+            }
+            Some(Fault::PowerLoss) => {
+                self.power.cut();
+                // An unfinished sync promises nothing, which is what its absence from the trace
+                // says.
+                if !matches!(op, Op::Sync | Op::SyncRange { .. }) {
+                    // Refused or not, the caller learns only that power is gone.
+                    let _outcome = self.apply(op);
+                }
+                self.power.check()
+            }
+        }
+    }
+
+    fn apply(&mut self, op: Op) -> io::Result<()> {
+        match &op {
+            Op::Write { offset, data } => {
+                let len = u64::try_from(data.len()).unwrap_or(u64::MAX);
+                self.check_room(end_of(*offset, len)?)?;
+                self.live.write(*offset, data)?;
+            }
+            Op::SetLen(len) => {
+                self.check_room(*len)?;
+                self.live.set_len(*len)?;
+            }
+            Op::Allocate { offset, len } => {
+                let end = end_of(*offset, *len)?;
+                self.check_room(end)?;
+                if *len > 0 && end > self.live.len() {
+                    self.live.set_len(end)?;
+                }
+            }
+            Op::Punch { offset, len } => self.live.punch(*offset, *len),
+            Op::Sync | Op::SyncRange { .. } | Op::SyncFailed { .. } | Op::Mark(_) => {}
+        }
+        self.ops.push(op);
+        Ok(())
+    }
+
+    fn check_room(&self, end: u64) -> io::Result<()> {
+        // A file that is over the limit already may still be rewritten or made shorter.
+        match self.limit {
+            Some(limit) if end > limit && end > self.live.len() => {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Default for SimDisk {
+    fn default() -> Self {
+        SimDisk::new()
+    }
+}
+
+impl Clone for SimDisk {
+    fn clone(&self) -> Self {
+        self.reopen()
+    }
+}
+
+impl Disk for SimDisk {
+    fn len(&self) -> io::Result<u64> {
+        let file = self.file();
+        file.power.check()?;
+        Ok(file.live.len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file().run(Op::SetLen(len))
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.file().run(Op::Allocate { offset, len })
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let mut file = self.file();
+        file.power.check()?;
+        match file.reads.next() {
+            None => file.live.read(offset, buf),
+            Some(Fault::PowerLoss) => {
+                file.power.cut();
+                file.power.check()
+            }
+            Some(_) => Err(injected()),
+        }
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        let data = Arc::from(buf);
+        self.file().run(Op::Write { offset, data })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file().run(Op::Sync)
+    }
+
+    fn sync_range(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.file().run(Op::SyncRange { offset, len })
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.file().run(Op::Punch { offset, len })
+    }
+
+    fn map(&self, len: u64) -> io::Result<Mapping> {
+        let mut file = self.file();
+        file.power.check()?;
+        file.live.map(len, Arc::<Claim>::clone(&self.claim))
+    }
+
+    fn lock(&self) -> Result<(), LockError> {
+        self.file().power.check().map_err(LockError::Io)?;
+        self.claim.lock()
+    }
+}
+
+/// Calls of one kind, counted, and the faults planned for them.
+#[derive(Debug, Default)]
+struct Counted {
+    count: u64,
+    once: BTreeMap<u64, Fault>,
+    from: Option<(u64, Fault)>,
+}
+
+impl Counted {
+    fn next(&mut self) -> Option<Fault> {
+        let number = self.count;
+        self.count += 1;
+        let forever = self
+            .from
+            .filter(|(first, _)| number >= *first)
+            .map(|(_, fault)| fault);
+        self.once.remove(&number).or(forever)
+    }
+
+    fn clear(&mut self) {
+        self.once.clear();
+        self.from = None;
+    }
+}
+
+/// The power supply of one machine: a disk alone, or a directory with its disks.
+#[derive(Debug)]
+struct Power {
+    off: AtomicBool,
+    steps: AtomicU64,
+    dies_at: AtomicU64,
+}
+
+impl Default for Power {
+    fn default() -> Self {
+        let dies_at = AtomicU64::new(u64::MAX);
+        Power {
+            off: AtomicBool::new(false),
+            steps: AtomicU64::new(0),
+            dies_at,
+        }
+    }
+}
+
+impl Power {
+    fn check(&self) -> io::Result<()> {
+        if self.off.load(Ordering::SeqCst) {
+            Err(io::Error::other("power lost"))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn cut(&self) {
+        self.off.store(true, Ordering::SeqCst);
+    }
+
+    /// Counts one changing step of the machine; true if power is to fail during it.
+    fn dies_now(&self) -> bool {
+        self.steps.fetch_add(1, Ordering::SeqCst) >= self.dies_at.load(Ordering::SeqCst)
+    }
+}
+
+fn injected() -> io::Error {
+    io::Error::other("simulated input/output error")
+}

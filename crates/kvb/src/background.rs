@@ -1,0 +1,246 @@
+//! Work behind the commits: who does it, and when.
+//!
+//! With background threads, one seals segments and keeps the reserve full, another merges the overlay into a new
+//! image. Without them the same functions run inside the commit that makes them due, in a fixed order.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use crate::core::{Core, lock};
+use crate::error::{Error, Result, What};
+use crate::format::roster::NamedExtent;
+use crate::image::Image;
+use crate::keeper::RESERVE;
+use crate::overlay::Overlay;
+use crate::segment::{HEADER_LEN, sealed_page_count};
+use crate::runs::Run;
+use crate::view::{Frozen, View};
+use crate::writer::Writer;
+
+impl Core {
+    /// An extent from the reserve that holds a record of `first_len`, preferably all `remaining` bytes.
+    pub(crate) fn next_extent(
+        &self,
+        first_len: u64,
+        remaining: u64,
+        deletes_only: bool,
+    ) -> Result<NamedExtent> {
+        let geometry = self.geometry();
+        let least = sealed_page_count(geometry, HEADER_LEN + first_len, 1);
+        let enough = geometry.pages(remaining + remaining / 4) + 2;
+        for _ in 0..2 {
+            if let Some(extent) = self.pick_extent(least, enough, deletes_only) {
+                return Ok(extent);
+            }
+            self.lock_keeper().tend(self)?;
+        }
+        // No extent of ordinary size will do: the record gets its own.
+        let mut keeper = self.lock_keeper();
+        let named = keeper.name_extent(self, least)?;
+        keeper.checkpoint(self)?;
+        Ok(named)
+    }
+
+    /// Takes the smallest extent of the reserve that is large enough, or else the largest, unless too much waits to
+    /// be sealed already.
+    fn pick_extent(&self, least: u64, enough: u64, deletes_only: bool) -> Option<NamedExtent> {
+        let mut supply = self.lock_supply();
+        let unsealed: u64 = supply.sealing.iter().map(|segment| segment.extent.page_count).sum();
+        // The last extent is for deletes on a full disk.
+        let spare = usize::from(!(deletes_only && supply.starved));
+        if unsealed > self.fixed.segment_page_max || supply.reserve.len() <= spare {
+            return None;
+        }
+        let pages = |extent: &NamedExtent| u64::from(extent.page_count.get());
+        let fitting = supply.reserve.iter().enumerate().filter(|(_, extent)| pages(extent) >= least);
+        let best = fitting.min_by_key(|(_, extent)| {
+            let pages = pages(extent);
+            if pages >= enough { (0, pages) } else { (1, u64::MAX - pages) }
+        });
+        let at = best.map(|(at, _)| at)?;
+        supply.drawn = true;
+        let extent = supply.reserve.remove(at);
+        self.supply_changed.notify_all();
+        extent
+    }
+
+    /// Makes room in the overlay for so many entries, waiting for a merge if too many are waiting for one.
+    pub(crate) fn secure_overlay(&self, count: usize) -> Result<()> {
+        let threshold = self.overlay_max(&self.view.load());
+        if self.view.load().active.len() >= threshold.saturating_mul(2) {
+            self.wait_for_merge()?;
+            self.freeze_if_due();
+        }
+        let active = Arc::clone(&self.view.load().active);
+        if active.len() + count > active.room() {
+            let grown = Arc::new(active.grown(active.len() + count));
+            self.change_view(|view| View { active: grown, ..view.clone() });
+        }
+        Ok(())
+    }
+
+    fn wait_for_merge(&self) -> Result<()> {
+        let mut due = lock(&self.merge_due);
+        while *due {
+            self.check_writable()?;
+            due = self.merge_changed.wait(due).map_err(|_| Error::Invalid("merger panicked"))?;
+        }
+        Ok(())
+    }
+
+    /// Entries at which the active overlay is merged: a quarter of the keys, so that the index costs a bounded number
+    /// of bytes written per byte of log.
+    fn overlay_max(&self, view: &View) -> usize {
+        let quarter = usize::try_from(view.image.place.used / 4).unwrap_or(usize::MAX);
+        self.mode.overlay_min.max(quarter)
+    }
+
+    /// Freezes the active overlay if it is full and nothing is being merged.
+    fn freeze_if_due(&self) -> bool {
+        let view = self.view.load();
+        view.active.len() >= self.overlay_max(&view) && self.freeze()
+    }
+
+    /// Freezes the active overlay, if there is anything in it and nothing is being merged.
+    pub(crate) fn freeze(&self) -> bool {
+        let room = self.overlay_max(&self.view.load()) / 4;
+        let fresh = Arc::new(Overlay::with_room(room.max(1024), self.env.random_u64()));
+        let seqno = self.published.load(Ordering::Acquire);
+        let mut frozen = false;
+        self.change_view(|view| {
+            if view.frozen.is_some() || !view.runs.is_empty() || view.active.len() == 0 {
+                return view.clone();
+            }
+            frozen = true;
+            let overlay = Arc::clone(&view.active);
+            View { active: fresh, frozen: Some(Frozen { overlay, seqno }), ..view.clone() }
+        });
+        if frozen {
+            *lock(&self.merge_due) = true;
+            self.merge_changed.notify_all();
+        }
+        frozen
+    }
+
+    /// Work that a commit may have made due.
+    pub(crate) fn after_commit(&self, writer: &mut Writer) -> Result<()> {
+        if self.index_bad.load(Ordering::Acquire) {
+            self.rebuild_index(writer)?;
+        }
+        let froze = self.freeze_if_due();
+        if self.mode.background {
+            return Ok(());
+        }
+        if self.is_tending_due() {
+            self.lock_keeper().tend(self)?;
+        }
+        if froze { self.merge() } else { Ok(()) }
+    }
+
+    /// Gives up the image and goes by the runs of all segments, until a merge has made a new one.
+    pub(crate) fn rebuild_index(&self, writer: &mut Writer) -> Result<()> {
+        tracing::warn!("the index image is damaged; rebuilding it from the log");
+        let mut keeper = self.lock_keeper();
+        if !self.mode.read_only {
+            // The image may be all that knew of records that are not sealed yet.
+            self.check_writable()?;
+            self.roll(writer);
+            self.hand_over(writer);
+            keeper.tend(self)?;
+        }
+        let mut segments: Vec<_> = keeper.segments.values().collect();
+        segments.sort_by_key(|entry| std::cmp::Reverse(entry.base_seqno.get()));
+        let mut runs = Vec::with_capacity(segments.len());
+        for entry in segments {
+            let run = Run::load(&self.log, self.geometry(), self.fixed.uuid, entry);
+            let at = self.geometry().paddr(entry.start_page.get());
+            runs.push(run.ok_or_else(|| Error::corrupt(What::Run, at))?);
+        }
+        let image = Arc::new(Image::void(self.geometry()));
+        self.change_view(|view| View { image, runs: runs.into(), frozen: None, ..view.clone() });
+        self.index_bad.store(false, Ordering::Release);
+        *lock(&self.merge_due) = true;
+        self.merge_changed.notify_all();
+        Ok(())
+    }
+
+    fn is_tending_due(&self) -> bool {
+        let supply = self.lock_supply();
+        !supply.sealing.is_empty() || (supply.drawn && supply.reserve.len() < RESERVE)
+    }
+
+    /// Seals segments and refills the reserve whenever there is something to do, until the bucket closes.
+    fn keep(&self) {
+        loop {
+            let mut supply = self.lock_supply();
+            loop {
+                if supply.closing {
+                    return;
+                }
+                let due = !supply.sealing.is_empty()
+                    || (supply.drawn && supply.reserve.len() < RESERVE);
+                if due && !self.stopped.load(Ordering::Acquire) {
+                    break;
+                }
+                match self.supply_changed.wait(supply) {
+                    Ok(guard) => supply = guard,
+                    Err(_) => return,
+                }
+            }
+            drop(supply);
+            let result = self.lock_keeper().tend(self);
+            // NoSpace is the next commit's to report.
+            let _ = self.latch(result);
+        }
+    }
+
+    /// Merges whenever an overlay is frozen, until the bucket closes.
+    fn merge_on_demand(&self) {
+        loop {
+            let mut due = lock(&self.merge_due);
+            while !*due || self.stopped.load(Ordering::Acquire) {
+                if self.is_closing() {
+                    return;
+                }
+                match self.merge_changed.wait(due) {
+                    Ok(guard) => due = guard,
+                    Err(_) => return,
+                }
+            }
+            drop(due);
+            if self.is_closing() {
+                return;
+            }
+            let result = self.merge();
+            if let Err(Error::NoSpace) = result {
+                // No room for an image: the overlay stays frozen and is merged once there is.
+                tracing::warn!("no space for a new index image");
+            }
+            let _ = self.latch(result);
+        }
+    }
+
+    /// Tells the threads to end.
+    pub(crate) fn begin_closing(&self) {
+        self.lock_supply().closing = true;
+        self.supply_changed.notify_all();
+        drop(lock(&self.merge_due));
+        self.merge_changed.notify_all();
+    }
+}
+
+/// Starts the threads of a bucket.
+pub(crate) fn start(core: &Arc<Core>) -> Result<Vec<JoinHandle<()>>> {
+    if !core.mode.background || core.mode.read_only {
+        return Ok(Vec::new());
+    }
+    let spawn = |name: &str, work: fn(&Core)| {
+        let core = Arc::clone(core);
+        std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || work(&core))
+            .map_err(Error::io("start a background thread"))
+    };
+    Ok(vec![spawn("kvb-keeper", Core::keep)?, spawn("kvb-merger", Core::merge_on_demand)?])
+}

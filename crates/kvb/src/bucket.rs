@@ -1,0 +1,310 @@
+//! The bucket as its users see it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use arc_swap::Guard;
+use host::{Dir, Disk, Env, FileDir, FileDisk, SystemEnv};
+
+use crate::background;
+use crate::batch::Batch;
+use crate::core::Core;
+use crate::create::create;
+use crate::error::{Corrupt, Error, Result, What};
+use crate::format::record::Record;
+use crate::mount::{MountReport, mount};
+use crate::options::{Durability, Options};
+use crate::stats::Stats;
+use crate::value::Value;
+use crate::view::View;
+
+/// How often a lookup of many keys starts over because a commit came in between, before it keeps commits out.
+const RETRIES: usize = 8;
+/// A tail of at least this many bytes is sealed by a flush.
+const SEAL_AT_FLUSH: u64 = 1 << 20;
+/// An image of at most this many bytes is brought up to date by a flush.
+const IMAGE_AT_FLUSH: u64 = 4 << 20;
+
+/// A bucket, open in this process. Share it between threads by reference: reads take no lock, commits queue.
+///
+/// Dropping it closes it and ignores errors; [`Bucket::close`] reports them.
+#[derive(Debug)]
+pub struct Bucket {
+    core: Arc<Core>,
+    threads: Vec<JoinHandle<()>>,
+    report: MountReport,
+}
+
+impl Bucket {
+    /// Creates a bucket. The file must not exist.
+    pub fn create(path: impl AsRef<Path>, options: Options) -> Result<Bucket> {
+        let path = path.as_ref();
+        options.check()?;
+        let disk = FileDisk::create_new(path).map_err(Error::io("create the bucket"))?;
+        let created = Bucket::create_on(Arc::new(disk), Arc::new(SystemEnv), options);
+        if created.is_err()
+            && let (Some(dir), Some(name)) = (path.parent(), path.file_name())
+        {
+            // Half a bucket helps nobody, and would be in the way of the next try.
+            let _ = FileDir::new(dir).remove(&name.to_string_lossy());
+        }
+        created
+    }
+
+    /// Opens a bucket for reading and writing, recovering it if its last writer crashed.
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Bucket> {
+        let disk = FileDisk::open(path).map_err(Error::io("open the bucket"))?;
+        Bucket::open_on(Arc::new(disk), Arc::new(SystemEnv), options)
+    }
+
+    /// Opens a bucket for reading, as of its last commit. Nothing is written, and damage does not keep what is
+    /// intact from being read.
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Bucket> {
+        let disk = FileDisk::open_read_only(path).map_err(Error::io("open the bucket"))?;
+        Bucket::open_read_only_on(Arc::new(disk), Arc::new(SystemEnv))
+    }
+
+    /// Creates a bucket on an empty disk of the caller's.
+    pub fn create_on(disk: Arc<dyn Disk>, env: Arc<dyn Env>, options: Options) -> Result<Bucket> {
+        disk.lock()?;
+        create(&disk, &env, &options)?;
+        Bucket::start(disk, env, &options, false)
+    }
+
+    /// Opens the bucket on a disk of the caller's.
+    pub fn open_on(disk: Arc<dyn Disk>, env: Arc<dyn Env>, options: Options) -> Result<Bucket> {
+        disk.lock()?;
+        Bucket::start(disk, env, &options, false)
+    }
+
+    /// Opens the bucket on a disk of the caller's for reading only.
+    pub fn open_read_only_on(disk: Arc<dyn Disk>, env: Arc<dyn Env>) -> Result<Bucket> {
+        Bucket::start(disk, env, &Options::default(), true)
+    }
+
+    fn start(
+        disk: Arc<dyn Disk>,
+        env: Arc<dyn Env>,
+        options: &Options,
+        read_only: bool,
+    ) -> Result<Bucket> {
+        let (core, report) = mount(disk, env, options, read_only)?;
+        let core = Arc::new(core);
+        if !read_only && !options.background && !core.view.load().runs.is_empty() {
+            core.merge()?;
+        }
+        let threads = background::start(&core)?;
+        Ok(Bucket { core, threads, report })
+    }
+
+    /// What opening found and did.
+    pub fn mount_report(&self) -> &MountReport {
+        &self.report
+    }
+
+    /// Stores a value. Returns when it is as durable as the bucket's [`Durability`] asks.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let mut batch = Batch::new();
+        batch.put(key, value);
+        self.commit(batch)
+    }
+
+    /// Stores a value that is gone after `ttl`, rounded up to whole seconds.
+    pub fn put_for(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        ttl: Duration,
+    ) -> Result<()> {
+        let mut batch = Batch::new();
+        batch.put_for(key, value, ttl);
+        self.commit(batch)
+    }
+
+    /// Deletes a key and tells whether it was there when the call began. A key that was not costs no write.
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.core.check_writable()?;
+        let key = key.as_ref();
+        if !self.exists(key)? {
+            return Ok(false);
+        }
+        let mut batch = Batch::new();
+        batch.delete(key);
+        self.commit(batch)?;
+        Ok(true)
+    }
+
+    /// Applies a batch, whole or not at all.
+    pub fn commit(&self, batch: Batch) -> Result<()> {
+        self.commit_with(batch, self.core.mode.durability)
+    }
+
+    /// Applies a batch with a durability of its own. Waiting for one durable commit makes all earlier ones durable.
+    pub fn commit_with(&self, batch: Batch, durability: Durability) -> Result<()> {
+        self.core.commit(batch, durability)
+    }
+
+    /// The value of a key, borrowed from the bucket.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
+        let key = key.as_ref();
+        let hash = self.core.hash.slot_hash(key);
+        let (found, view) = self.find(hash, key)?;
+        self.core.counters.got(1, u64::from(found.is_some()));
+        Ok(found.map(|record| Value::new(record.value, view)))
+    }
+
+    /// The values of many keys as of one commit, in their order.
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value<'_>>>> {
+        for _ in 0..RETRIES {
+            let before = self.core.published.load(Ordering::Acquire);
+            let values = self.get_each(keys)?;
+            if self.core.published.load(Ordering::Acquire) == before {
+                return Ok(values);
+            }
+        }
+        let _no_commits = self.core.lock_writer();
+        self.get_each(keys)
+    }
+
+    fn get_each<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value<'_>>>> {
+        let hashes = keys.iter().map(|key| self.core.hash.slot_hash(key.as_ref()));
+        let mut values = Vec::with_capacity(keys.len());
+        let mut hits = 0;
+        for (key, hash) in keys.iter().zip(hashes) {
+            let (found, view) = self.find(hash, key.as_ref())?;
+            hits += u64::from(found.is_some());
+            values.push(found.map(|record| Value::new(record.value, view)));
+        }
+        self.core.counters.got(u64::try_from(keys.len()).unwrap_or(0), hits);
+        Ok(values)
+    }
+
+    /// True if the key has a value.
+    pub fn exists(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = key.as_ref();
+        let (found, _) = self.find(self.core.hash.slot_hash(key), key)?;
+        self.core.counters.got(1, u64::from(found.is_some()));
+        Ok(found.is_some())
+    }
+
+    #[inline]
+    fn find(&self, hash: u64, key: &[u8]) -> Result<(Option<Record<'_>>, Guard<Arc<View>>)> {
+        let view = self.core.view.load();
+        let found = match view.find(&self.core.log, hash, key, &self.core.published) {
+            Err(Error::Corrupt(Corrupt { what: What::IndexPage, .. })) => {
+                return self.find_rebuilt(hash, key);
+            }
+            found => found?,
+        };
+        Ok((found.filter(|record| !self.is_expired(record)), view))
+    }
+
+    #[inline]
+    fn is_expired(&self, record: &Record<'_>) -> bool {
+        record.header.ttl_secs.get() != 0 && record.header.deadline_ns() <= self.core.clock.now()
+    }
+
+    /// The index turned out to be damaged: rebuild it from the log and look again.
+    #[cold]
+    fn find_rebuilt(&self, hash: u64, key: &[u8]) -> Result<(Option<Record<'_>>, Guard<Arc<View>>)> {
+        {
+            let mut writer = self.core.lock_writer();
+            // Somebody else may have rebuilt it while this thread waited.
+            if self.core.view.load().image.is_on_disk() {
+                self.core.rebuild_index(&mut writer)?;
+            }
+        }
+        let view = self.core.view.load();
+        let found = view.find(&self.core.log, hash, key, &self.core.published)?;
+        Ok((found.filter(|record| !self.is_expired(record)), view))
+    }
+
+    /// Makes everything committed durable and writes a checkpoint; of a small bucket also its index pages.
+    pub fn flush(&self) -> Result<()> {
+        let core = &self.core;
+        core.check_writable()?;
+        let mut writer = core.lock_writer();
+        core.sync_log(&mut writer)?;
+        if writer.active.as_ref().is_some_and(|active| active.len >= SEAL_AT_FLUSH) {
+            core.roll(&mut writer);
+            core.hand_over(&mut writer);
+        }
+        let result = self.flush_index().and_then(|()| {
+            let mut keeper = core.lock_keeper();
+            if !core.lock_supply().sealing.is_empty() {
+                keeper.tend(core)?;
+            }
+            keeper.full_checkpoint(core)
+        });
+        core.latch(result)
+    }
+
+    /// Brings a small image up to date.
+    fn flush_index(&self) -> Result<()> {
+        let core = &self.core;
+        let is_small = || {
+            let view = core.view.load();
+            let keys = view.image.place.used + u64::try_from(view.active.len()).unwrap_or(u64::MAX);
+            core.image_bytes(keys) <= IMAGE_AT_FLUSH
+        };
+        if core.view.load().frozen.is_some() && is_small() {
+            core.merge()?;
+        }
+        if is_small() && core.freeze() { core.merge() } else { Ok(()) }
+    }
+
+    /// What the bucket holds and has done.
+    pub fn stats(&self) -> Result<Stats> {
+        let core = &self.core;
+        let mut stats = Stats::default();
+        core.counters.fill(&mut stats);
+        let view = core.view.load();
+        stats.keys = view.count_keys(&core.log)?;
+        stats.overlay_entries = u64::try_from(
+            view.active.len() + view.frozen.as_ref().map_or(0, |frozen| frozen.overlay.len()),
+        )
+        .unwrap_or(u64::MAX);
+        let keeper = core.lock_keeper();
+        let geometry = core.geometry();
+        stats.index_bytes = geometry.paddr(keeper.image.page_count());
+        stats.segments = u64::try_from(keeper.segments.len()).unwrap_or(u64::MAX);
+        stats.bytes_live = keeper
+            .segments
+            .values()
+            .map(|entry| {
+                let bytes = geometry.paddr(u64::from(entry.data_page_count.get()));
+                bytes.saturating_sub(entry.dead_bytes.get())
+            })
+            .sum();
+        stats.file_bytes = geometry.paddr(keeper.b_page + 1);
+        stats.free_bytes = geometry.paddr(keeper.space.free_pages() + keeper.space.raw_pages());
+        stats.epoch = keeper.epoch;
+        stats.commit_seqno = core.position().seqno;
+        Ok(stats)
+    }
+
+    /// Flushes and closes the bucket.
+    pub fn close(mut self) -> Result<()> {
+        self.shut()
+    }
+
+    fn shut(&mut self) -> Result<()> {
+        let flushed = if self.core.mode.read_only { Ok(()) } else { self.flush() };
+        self.core.begin_closing();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        flushed
+    }
+}
+
+impl Drop for Bucket {
+    fn drop(&mut self) {
+        if !self.core.is_closing() {
+            let _ = self.shut();
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Checkpoints: both superblocks, with the extension and the roster behind each.
+//!
+//! Order of every checkpoint: sync what it names; superblock B; sync; superblock A; sync. A crash in it leaves at
+//! least one whole superblock, old or new.
+
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U16, U32, U64};
+
+use crate::core::{Core, Fixed, Position};
+use crate::error::{Error, Result};
+use crate::extent::Extent;
+use crate::format::extension::{self, Extension};
+use crate::format::free_map::{self, FreeExtent};
+use crate::format::meta::{self, Meta, MetaHead, Section};
+use crate::format::roster::{self, Roster};
+use crate::format::superblock::{MAGIC, Superblock, VERSION_MAJOR, VERSION_MINOR};
+use crate::keeper::{Keeper, Retired, TablePlace};
+use crate::segment::meta_page;
+
+/// Entries of each kind that a roster keeps room for.
+const ROSTER_SPARE: usize = 12;
+
+impl Keeper {
+    /// Writes a checkpoint of everything registered and committed so far.
+    pub(crate) fn checkpoint(&mut self, core: &Core) -> Result<()> {
+        self.fit_roster(core)?;
+        // Read before the sync, so that what is claimed durable is.
+        let position = core.position();
+        core.disk.sync().map_err(Error::io("sync the log"))?;
+        self.write_superblocks(core, position)
+    }
+
+    /// A checkpoint with the free-space map, as a flush or a clean close leaves it.
+    pub(crate) fn full_checkpoint(&mut self, core: &Core) -> Result<()> {
+        self.fit_free_map(core)?;
+        self.fit_roster(core)?;
+        self.write_free_map(core)?;
+        let position = core.position();
+        core.disk.sync().map_err(Error::io("sync the log"))?;
+        self.write_superblocks(core, position)
+    }
+
+    /// Moves segments from the roster to a new table before the roster is full. It always keeps some room, because
+    /// making a table may grow the file, and that writes superblocks too.
+    fn fit_roster(&mut self, core: &Core) -> Result<()> {
+        let room = core.geometry().page_len() - roster::OFFSET;
+        let fits = |spare| roster::encoded_len(self.named.len() + spare, self.fresh.len() + spare) <= room;
+        if fits(ROSTER_SPARE) {
+            return Ok(());
+        }
+        let fits_bare = fits(0);
+        match self.write_table(core) {
+            Err(Error::NoSpace) if fits_bare => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Writes both superblocks and then frees what they stopped using. All they name must be synced.
+    pub(crate) fn write_superblocks(&mut self, core: &Core, position: Position) -> Result<()> {
+        let geometry = core.geometry();
+        self.epoch += 1;
+        for page in [self.b_page, 0] {
+            let bytes = self.superblock_page(&core.fixed, position, core.clock.newest(), page);
+            core.disk
+                .write_at(geometry.paddr(page), &bytes)
+                .map_err(Error::io("write a superblock"))?;
+            core.disk
+                .sync_range(geometry.paddr(page), geometry.page_size)
+                .map_err(Error::io("sync a superblock"))?;
+        }
+        self.release(core)
+    }
+
+    /// The page of superblock, extension and roster for the copy that stands in `self_page`.
+    pub(crate) fn superblock_page(
+        &self,
+        fixed: &Fixed,
+        position: Position,
+        clock_unix_ns: u64,
+        self_page: u64,
+    ) -> Vec<u8> {
+        let superblock = Superblock {
+            magic: U32::new(MAGIC),
+            version_major: U16::new(VERSION_MAJOR),
+            version_minor: U16::new(VERSION_MINOR),
+            page_size: U32::new(u32::try_from(fixed.geometry.page_size).expect("at most 64 KiB")),
+            file_uuid_hi: U64::new(fixed.uuid.0),
+            file_uuid_lo: U64::new(fixed.uuid.1),
+            created_unix_ns: U64::new(fixed.created_unix_ns),
+            flags: U64::new(fixed.flags),
+            index_region_start_page: U64::new(self.image.first_page()),
+            index_region_page_count: U64::new(self.image.page_count()),
+            fsm_start_page: U64::new(self.free_map.start_page),
+            fsm_page_count: U64::new(self.free_map.page_count),
+            journal_start_page: U64::new(fixed.journal_start_page),
+            journal_page_count: U64::new(fixed.journal_page_count),
+            segment_start_page: U64::new(fixed.segment_start_page),
+            segment_end_page: U64::new(self.space.high_water()),
+            commit_seqno: U64::new(position.seqno),
+            commit_paddr: U64::new(position.paddr),
+            epoch: U64::new(self.epoch),
+            crc32c: U32::new(0),
+        }
+        .seal();
+        let table = self.table.unwrap_or(TablePlace { extent: Extent::new(0, 0), id: 0 });
+        let extension = Extension {
+            magic: U32::new(extension::MAGIC),
+            length: U16::new(u16::try_from(Extension::SIZE).expect("fits a sector")),
+            hash_kind: U16::new(fixed.hash_kind),
+            epoch: U64::new(self.epoch),
+            file_uuid_hi: U64::new(fixed.uuid.0),
+            file_uuid_lo: U64::new(fixed.uuid.1),
+            self_page: U64::new(self_page),
+            b_page: U64::new(self.b_page),
+            durable_seqno: U64::new(position.seqno),
+            tail_seqno: U64::new(self.tail_seqno),
+            next_seg_id: U64::new(self.next_seg_id),
+            clock_unix_ns: U64::new(clock_unix_ns),
+            image_id: U64::new(self.image.id),
+            image_seqno: U64::new(self.image.seqno),
+            image_seg_id: U64::new(0),
+            table_start_page: U64::new(table.extent.start_page),
+            table_page_count: U64::new(table.extent.page_count),
+            table_id: U64::new(table.id),
+            index_page_min: U64::new(fixed.index_page_min),
+            max_value: U32::new(fixed.max_value),
+            segment_page_max: U32::new(u32::try_from(fixed.segment_page_max).unwrap_or(u32::MAX)),
+            hash_key: fixed.hash_key,
+            reserved: [0; 36],
+            crc32c: U32::new(0),
+        }
+        .seal();
+        let roster = Roster {
+            named: self.named.clone(),
+            sealed: self.fresh.iter().filter_map(|page| self.segments.get(page)).copied().collect(),
+        };
+        let mut page = superblock.as_bytes().to_vec();
+        page.extend_from_slice(extension.as_bytes());
+        page.resize(roster::OFFSET, 0);
+        page.extend_from_slice(&roster.encode(self.epoch, fixed.uuid));
+        page.resize(fixed.geometry.page_len(), 0);
+        page
+    }
+
+    /// Writes the table of all segments to an extent of its own. The checkpoint that follows syncs and names it.
+    pub(crate) fn write_table(&mut self, core: &Core) -> Result<()> {
+        let geometry = core.geometry();
+        let body = meta::body_offset(1);
+        let entries: Vec<_> = self.segments.values().copied().collect();
+        let bytes = entries.as_bytes();
+        let len = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
+        let extent = self.allot(core, geometry.pages(len(body + bytes.len())))?;
+        let id = core.env.random_u64();
+        let head = MetaHead {
+            magic: U32::new(meta::MAGIC),
+            kind: U16::new(meta::KIND_TABLE),
+            section_count: U16::new(1),
+            file_uuid_hi: U64::new(core.fixed.uuid.0),
+            file_uuid_lo: U64::new(core.fixed.uuid.1),
+            id: U64::new(id),
+            count: U64::new(len(entries.len())),
+            used: U64::new(0),
+            seqno: U64::new(self.tail_seqno),
+            page_count: U64::new(extent.page_count),
+        };
+        let section = Section {
+            kind: U32::new(meta::SECTION_TABLE),
+            crc32c: U32::new(crate::format::crc(bytes)),
+            offset: U64::new(len(body)),
+            length: U64::new(len(bytes.len())),
+        };
+        let mut page = meta_page(geometry, 0, &Meta { head, sections: vec![section] });
+        page.resize(body, 0);
+        page.extend_from_slice(bytes);
+        core.disk
+            .write_at(geometry.paddr(extent.start_page), &page)
+            .map_err(Error::io("write the segment table"))?;
+        let old = self.table.replace(TablePlace { extent, id });
+        self.retired.extend(old.map(|old| Retired { extent: old.extent, image: None }));
+        self.fresh.clear();
+        Ok(())
+    }
+
+    /// Writes the free-space map for the checkpoint that follows.
+    fn write_free_map(&mut self, core: &Core) -> Result<()> {
+        let geometry = core.geometry();
+        let raw = Extent::new(self.space.high_water(), self.space.raw_pages());
+        let free: Vec<FreeExtent> = self
+            .space
+            .iter()
+            .chain(std::iter::once(raw).filter(|raw| raw.page_count > 0))
+            .map(|extent| FreeExtent {
+                start_page: U64::new(extent.start_page),
+                page_count: U64::new(extent.page_count),
+            })
+            .collect();
+        let stamp = free_map::Stamp { epoch: self.epoch + 1, uuid_lo: core.fixed.uuid.1 };
+        let coverage = free_map::coverage(geometry.page_size);
+        let needed = (self.b_page + 1).div_ceil(coverage).min(self.free_map.page_count);
+        for index in 0..needed {
+            let pageid = self.free_map.start_page + index;
+            let page = free_map::encode(stamp, pageid, index * coverage, geometry.page_size, &free);
+            core.disk
+                .write_at(geometry.paddr(pageid), &page)
+                .map_err(Error::io("write the free-space map"))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,177 @@
+//! What all parts of an open bucket share.
+//!
+//! Locks, always taken in this order: `writer` (one commit at a time), `keeper` (superblocks and space), `supply`
+//! (segments going back and forth between the two). Readers take none of them.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+
+use arc_swap::ArcSwap;
+use host::{Disk, Env};
+
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::extent::Geometry;
+use crate::format::roster::NamedExtent;
+use crate::hash::KeyHash;
+use crate::keeper::Keeper;
+use crate::log::Log;
+use crate::options::Durability;
+use crate::queue::Queue;
+use crate::segment::Segment;
+use crate::stats::Counters;
+use crate::view::View;
+use crate::writer::Writer;
+
+/// What creation fixed.
+#[derive(Clone, Debug)]
+pub(crate) struct Fixed {
+    pub(crate) geometry: Geometry,
+    pub(crate) uuid: (u64, u64),
+    pub(crate) created_unix_ns: u64,
+    pub(crate) flags: u64,
+    pub(crate) hash_key: [u8; 16],
+    pub(crate) hash_kind: u16,
+    pub(crate) max_value: u32,
+    pub(crate) segment_page_max: u64,
+    pub(crate) index_page_min: u64,
+    pub(crate) journal_start_page: u64,
+    pub(crate) journal_page_count: u64,
+    pub(crate) segment_start_page: u64,
+}
+
+/// How this handle was opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mode {
+    pub(crate) durability: Durability,
+    pub(crate) background: bool,
+    pub(crate) overlay_min: usize,
+    pub(crate) read_only: bool,
+}
+
+/// The end of the committed log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) seqno: u64,
+    pub(crate) paddr: u64,
+}
+
+/// Segments between the writer and the keeper.
+#[derive(Debug, Default)]
+pub(crate) struct Supply {
+    /// Extents that a durable superblock names and nothing is written to yet.
+    pub(crate) reserve: VecDeque<NamedExtent>,
+    /// Full segments waiting to be sealed.
+    pub(crate) sealing: VecDeque<Arc<Segment>>,
+    /// The writer took from the reserve since the keeper last looked.
+    pub(crate) drawn: bool,
+    /// The last try to get more space failed.
+    pub(crate) starved: bool,
+    /// Threads should end.
+    pub(crate) closing: bool,
+}
+
+/// An open bucket.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) env: Arc<dyn Env>,
+    pub(crate) fixed: Fixed,
+    pub(crate) mode: Mode,
+    pub(crate) hash: KeyHash,
+    pub(crate) log: Log,
+    pub(crate) clock: Clock,
+    pub(crate) view: ArcSwap<View>,
+    /// Serialises changes of `view`, which the writer and the merger both make.
+    pub(crate) view_change: Mutex<()>,
+    /// The highest seqno readers may see.
+    pub(crate) published: AtomicU64,
+    pub(crate) position: Mutex<Position>,
+    pub(crate) queue: Queue,
+    pub(crate) writer: Mutex<Writer>,
+    pub(crate) keeper: Mutex<Keeper>,
+    pub(crate) supply: Mutex<Supply>,
+    /// Signalled when `supply` changes either way.
+    pub(crate) supply_changed: Condvar,
+    /// Held by whoever merges.
+    pub(crate) merging: Mutex<()>,
+    /// Set when the frozen overlay waits for a merge; cleared when it is merged.
+    pub(crate) merge_due: Mutex<bool>,
+    pub(crate) merge_changed: Condvar,
+    /// A page of the image failed its check; the next commit or lookup rebuilds the index.
+    pub(crate) index_bad: AtomicBool,
+    pub(crate) stopped: AtomicBool,
+    pub(crate) stop_reason: OnceLock<String>,
+    pub(crate) counters: Counters,
+}
+
+impl Core {
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.fixed.geometry
+    }
+
+    /// Fails once a write has failed, and always on a read-only handle.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.mode.read_only {
+            return Err(Error::Invalid("the bucket is open read-only"));
+        }
+        if self.stopped.load(Ordering::Acquire) {
+            let reason = self.stop_reason.get().cloned().unwrap_or_default();
+            return Err(Error::Stopped(reason));
+        }
+        Ok(())
+    }
+
+    /// After a failed write or sync nobody knows what is on disk, so no further write may follow: passes the
+    /// error through and latches it, unless nothing had been written.
+    pub(crate) fn latch<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result
+            && !matches!(error, Error::NoSpace | Error::Invalid(_) | Error::TooLarge { .. })
+        {
+            let _ = self.stop_reason.set(error.to_string());
+            self.stopped.store(true, Ordering::Release);
+            tracing::error!(%error, "writing stopped");
+            // Whoever waits for the keeper or the merger must wake up and see it.
+            drop(self.lock_supply());
+            self.supply_changed.notify_all();
+            drop(lock(&self.merge_due));
+            self.merge_changed.notify_all();
+        }
+        result
+    }
+
+    pub(crate) fn lock_writer(&self) -> MutexGuard<'_, Writer> {
+        lock(&self.writer)
+    }
+
+    pub(crate) fn lock_keeper(&self) -> MutexGuard<'_, Keeper> {
+        lock(&self.keeper)
+    }
+
+    pub(crate) fn lock_supply(&self) -> MutexGuard<'_, Supply> {
+        lock(&self.supply)
+    }
+
+    /// The end of the committed log.
+    pub(crate) fn position(&self) -> Position {
+        *lock(&self.position)
+    }
+
+    /// Replaces the view by what `change` makes of it.
+    pub(crate) fn change_view(&self, change: impl FnOnce(&View) -> View) {
+        let _guard = lock(&self.view_change);
+        let next = change(&self.view.load());
+        self.view.store(Arc::new(next));
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.lock_supply().closing
+    }
+}
+
+/// Takes a lock. A thread that panicked while it held one left the disk in a state that recovery covers and memory
+/// in a state that nothing should build on, so its panic goes on here.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no thread panicked while holding this lock")
+}

@@ -1,0 +1,182 @@
+//! The log record (seed 002 section 9): header, key, stored value, CRC.
+//!
+//! `reserved16` carries the commit mark: bit 0 is set in the last record of a batch, bit 1 in a record that
+//! compaction moved and that is therefore committed by itself.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::{crc, on_disk};
+
+/// `kind` of a record that stores a value.
+pub const PUT: u8 = 0;
+/// `kind` of a record that deletes a key.
+pub const DELETE: u8 = 1;
+/// The stored value is the value.
+pub const ENC_RAW: u8 = 0;
+/// `reserved16`: last record of a batch.
+pub const MARK_COMMIT: u16 = 1 << 0;
+/// `reserved16`: moved by compaction, committed by itself.
+pub const MARK_MOVED: u16 = 1 << 1;
+/// Bytes of the record CRC behind the value.
+pub const TRAILER: usize = 4;
+/// Longest key.
+pub const KEY_MAX: usize = 65_535;
+
+on_disk! {
+    /// Header of one log record; the key bytes, value bytes and record CRC follow it.
+    pub struct RecordHeader (44 bytes) {
+        /// CRC-32C of the fields below.
+        pub header_crc32c: U32,
+        /// Position of this mutation in the bucket's history. Never reused.
+        pub seqno: U64,
+        /// Hash of the key bytes.
+        pub hash64: U64,
+        /// Wall clock when written.
+        pub timestamp_ns: U64,
+        /// [`PUT`] or [`DELETE`]; the specification calls it `type`.
+        pub kind: u8,
+        /// How the value is stored.
+        pub enc: u8,
+        /// Commit mark.
+        pub reserved16: U16,
+        /// Bytes of the key.
+        pub key_len: U32,
+        /// Bytes of the stored value.
+        pub val_len: U32,
+        /// Seconds until the record expires; 0 is never.
+        pub ttl_secs: U32,
+    }
+}
+
+impl RecordHeader {
+    /// Bytes of the whole record.
+    #[inline]
+    pub fn record_len(&self) -> u64 {
+        RecordHeader::SIZE as u64
+            + u64::from(self.key_len.get())
+            + u64::from(self.val_len.get())
+            + TRAILER as u64
+    }
+
+    /// Nanosecond at which the record expires, `u64::MAX` if never.
+    #[inline]
+    pub fn deadline_ns(&self) -> u64 {
+        match self.ttl_secs.get() {
+            0 => u64::MAX,
+            secs => {
+                self.timestamp_ns.get().saturating_add(u64::from(secs).saturating_mul(1_000_000_000))
+            }
+        }
+    }
+
+    /// True if the record carries the commit mark.
+    pub fn is_commit(&self) -> bool {
+        self.reserved16.get() & MARK_COMMIT != 0
+    }
+
+    /// Decodes a header and checks its CRC and that its fields are ones this code writes.
+    pub fn decode(bytes: &[u8]) -> Option<RecordHeader> {
+        let (header, _) = RecordHeader::read_from_prefix(bytes).ok()?;
+        let covered = bytes.get(4..RecordHeader::SIZE)?;
+        (crc(covered) == header.header_crc32c.get() && header.is_sane()).then_some(header)
+    }
+
+    fn is_sane(&self) -> bool {
+        let kind_fits = match self.kind {
+            PUT => true,
+            DELETE => self.val_len.get() == 0,
+            _ => false,
+        };
+        kind_fits && self.enc == ENC_RAW && self.key_len.get() as usize <= KEY_MAX
+    }
+}
+
+/// A whole record that passed its checks, borrowed from where it lies.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// Its header.
+    pub header: RecordHeader,
+    /// Its key.
+    pub key: &'a [u8],
+    /// Its stored value.
+    pub value: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// Decodes the record at the start of `bytes`, with all its checks.
+    pub fn decode(bytes: &'a [u8]) -> Option<Record<'a>> {
+        let header = RecordHeader::decode(bytes)?;
+        Record::decode_body(header, bytes)
+    }
+
+    /// Decodes the record whose header was read from the start of `bytes`, checking the record CRC,
+    /// which covers the header too.
+    #[inline]
+    pub fn decode_body(header: RecordHeader, bytes: &'a [u8]) -> Option<Record<'a>> {
+        let record = Record::split(header, bytes)?;
+        let covered = bytes.get(..RecordHeader::SIZE + record.key.len() + record.value.len())?;
+        let stored = bytes.get(covered.len()..covered.len() + TRAILER)?;
+        (crc(covered).to_le_bytes() == stored && header.is_sane()).then_some(record)
+    }
+
+    /// Splits bytes into key and value as the header says, without checking any CRC.
+    #[inline]
+    pub fn split(header: RecordHeader, bytes: &'a [u8]) -> Option<Record<'a>> {
+        let body = bytes.get(RecordHeader::SIZE..)?;
+        let (key, rest) = body.split_at_checked(header.key_len.get() as usize)?;
+        let value = rest.get(..header.val_len.get() as usize)?;
+        Some(Record { header, key, value })
+    }
+}
+
+/// What a record gets when it is committed; the rest is known when it is put into a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamp {
+    /// Its seqno.
+    pub seqno: u64,
+    /// The hash of its key.
+    pub hash64: u64,
+    /// When it is written.
+    pub timestamp_ns: u64,
+    /// Its commit mark.
+    pub reserved16: u16,
+}
+
+/// Appends a record to `buf` with everything but its stamp, and returns its length.
+pub fn push(buf: &mut Vec<u8>, kind: u8, key: &[u8], value: &[u8], ttl_secs: u32) -> usize {
+    let header = RecordHeader {
+        header_crc32c: U32::new(0),
+        seqno: U64::new(0),
+        hash64: U64::new(0),
+        timestamp_ns: U64::new(0),
+        kind,
+        enc: ENC_RAW,
+        reserved16: U16::new(0),
+        key_len: U32::new(key.len() as u32),
+        val_len: U32::new(value.len() as u32),
+        ttl_secs: U32::new(ttl_secs),
+    };
+    buf.reserve(RecordHeader::SIZE + key.len() + value.len() + TRAILER);
+    buf.extend_from_slice(header.as_bytes());
+    buf.extend_from_slice(key);
+    buf.extend_from_slice(value);
+    buf.extend_from_slice(&[0; TRAILER]);
+    RecordHeader::SIZE + key.len() + value.len() + TRAILER
+}
+
+/// Stamps the record that fills `bytes` exactly and computes both CRCs.
+pub fn stamp(bytes: &mut [u8], stamp: Stamp) -> Option<()> {
+    let (header, _) = RecordHeader::mut_from_prefix(bytes).ok()?;
+    header.seqno = U64::new(stamp.seqno);
+    header.hash64 = U64::new(stamp.hash64);
+    header.timestamp_ns = U64::new(stamp.timestamp_ns);
+    header.reserved16 = U16::new(stamp.reserved16);
+    let (head, rest) = bytes.split_at_mut_checked(RecordHeader::SIZE)?;
+    let header_crc = crc(head.get(4..)?);
+    head.get_mut(..4)?.copy_from_slice(&header_crc.to_le_bytes());
+    let (body, trailer) = rest.split_at_mut_checked(rest.len().checked_sub(TRAILER)?)?;
+    let record_crc = crc32c::crc32c_append(crc(head), body);
+    trailer.copy_from_slice(&record_crc.to_le_bytes());
+    Some(())
+}

@@ -1,0 +1,213 @@
+//! An index image: an immutable Robin Hood table in mapped pages.
+//!
+//! Invariants
+//! - Entries stand in the order (home slot, hash, key bytes), each at its home or right behind the one before;
+//!   so positions of one home, and of one hash, are contiguous, and "at or past (home, hash)" is monotone.
+//! - A page is believed only after its digest held; it is checked on first touch.
+//! - An image is never changed. A new one takes its place.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, Result, What};
+use crate::extent::{Extent, Geometry};
+use crate::format::index_page::{self, EMPTY, IndexPageHeader, IndexSlot, SENTINEL};
+use crate::format::record::Record;
+use crate::group::find_in_group;
+use crate::log::Log;
+
+/// How many slots are looked at in turn before halving.
+const IN_TURN: u64 = 32;
+
+/// Where an image lies and what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ImagePlace {
+    /// Its extent: one page of heads, then the index pages.
+    pub(crate) extent: Extent,
+    /// `page_uuid` of its pages.
+    pub(crate) id: u64,
+    /// Keys in it.
+    pub(crate) used: u64,
+    /// It holds every record up to this seqno.
+    pub(crate) seqno: u64,
+}
+
+impl ImagePlace {
+    /// First index page.
+    pub(crate) fn first_page(&self) -> u64 {
+        self.extent.start_page + 1
+    }
+
+    /// Index pages.
+    pub(crate) fn page_count(&self) -> u64 {
+        self.extent.page_count - 1
+    }
+}
+
+/// An index image.
+#[derive(Debug)]
+pub(crate) struct Image {
+    pub(crate) place: ImagePlace,
+    geometry: Geometry,
+    slot_shift: u32,
+    slot_mask: u64,
+    checked: Box<[AtomicU64]>,
+    /// Stands for an image that is lost: every slot is empty.
+    is_void: bool,
+}
+
+impl Image {
+    /// The image at a place whose head was checked.
+    pub(crate) fn new(place: ImagePlace, geometry: Geometry) -> Image {
+        let slots_per_page = index_page::slots_per_page(geometry.page_size);
+        let words = place.page_count().div_ceil(64);
+        Image {
+            place,
+            geometry,
+            slot_shift: slots_per_page.ilog2(),
+            slot_mask: slots_per_page * place.page_count() - 1,
+            checked: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            is_void: false,
+        }
+    }
+
+    /// An empty image that is nowhere on disk.
+    pub(crate) fn void(geometry: Geometry) -> Image {
+        let place = ImagePlace { extent: Extent::new(0, 2), id: 0, used: 0, seqno: 0 };
+        Image { is_void: true, ..Image::new(place, geometry) }
+    }
+
+    /// True if there are pages behind this image.
+    pub(crate) fn is_on_disk(&self) -> bool {
+        !self.is_void
+    }
+
+    /// Slots in the whole table, a power of two.
+    pub(crate) fn slot_count(&self) -> u64 {
+        self.slot_mask + 1
+    }
+
+    /// Home slot of a hash.
+    #[inline]
+    pub(crate) fn home(&self, hash: u64) -> u64 {
+        hash & self.slot_mask
+    }
+
+    /// Page and slot within it of a hash's home, as journal entries name them.
+    pub(crate) fn home_slot(&self, hash: u64) -> (u64, u64) {
+        let home = self.home(hash);
+        let in_page = home & ((1 << self.slot_shift) - 1);
+        (self.place.first_page() + (home >> self.slot_shift), in_page)
+    }
+
+    /// The slot at a position, which may be past the end and then wraps.
+    #[inline]
+    pub(crate) fn slot(&self, log: &Log, position: u64) -> Result<IndexSlot> {
+        if self.is_void {
+            return Ok(IndexSlot { hash64: 0.into(), record_paddr: 0.into() });
+        }
+        let position = position & self.slot_mask;
+        let page = position >> self.slot_shift;
+        self.check(log, page)?;
+        let in_page = position & ((1 << self.slot_shift) - 1);
+        let header = u64::try_from(IndexPageHeader::SIZE).expect("28");
+        let slot = u64::try_from(IndexSlot::SIZE).expect("16");
+        let at = self.geometry.paddr(self.place.first_page() + page) + header + in_page * slot;
+        log.bytes(at, IndexSlot::SIZE)
+            .and_then(crate::format::read)
+            .ok_or_else(|| Error::corrupt(What::IndexPage, at))
+    }
+
+    #[inline]
+    fn check(&self, log: &Log, page: u64) -> Result<()> {
+        let word = usize::try_from(page / 64).ok().and_then(|word| self.checked.get(word));
+        match word {
+            Some(word) if word.load(Ordering::Relaxed) >> (page % 64) & 1 == 1 => Ok(()),
+            Some(word) => self.check_now(log, page, word),
+            None => Err(Error::corrupt(What::IndexPage, self.geometry.paddr(page))),
+        }
+    }
+
+    #[cold]
+    fn check_now(&self, log: &Log, page: u64, word: &AtomicU64) -> Result<()> {
+        let pageid = self.place.first_page() + page;
+        let at = self.geometry.paddr(pageid);
+        log.bytes(at, self.geometry.page_len())
+            .and_then(|bytes| index_page::check_page(bytes, self.place.id, pageid))
+            .ok_or_else(|| Error::corrupt(What::IndexPage, at))?;
+        word.fetch_or(1 << (page % 64), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The newest record of a key in this image.
+    #[inline]
+    pub(crate) fn find<'a>(&self, log: &'a Log, hash: u64, key: &[u8]) -> Result<Option<Record<'a>>> {
+        match self.first_of(log, hash)? {
+            Some(first) => find_in_group(log, key, |index| {
+                let slot = self.slot(log, first + index)?;
+                let inside = index <= self.slot_mask && slot.hash64.get() == hash;
+                Ok(inside.then(|| slot.record_paddr.get()))
+            }),
+            None => Ok(None),
+        }
+    }
+
+    /// True if the image holds any key with this hash.
+    pub(crate) fn has_hash(&self, log: &Log, hash: u64) -> Result<bool> {
+        Ok(self.first_of(log, hash)?.is_some())
+    }
+
+    /// Position of the first slot with this hash.
+    #[inline]
+    fn first_of(&self, log: &Log, hash: u64) -> Result<Option<u64>> {
+        let home = self.home(hash);
+        for step in 0..IN_TURN.min(self.slot_count()) {
+            let slot = self.slot(log, home + step)?;
+            let found = slot.hash64.get();
+            if found == hash {
+                return Ok(Some(home + step));
+            }
+            if found == EMPTY {
+                return Ok(None);
+            }
+            if found != SENTINEL {
+                let distance = (home + step).wrapping_sub(found) & self.slot_mask;
+                if distance < step || (distance == step && found > hash) {
+                    return Ok(None);
+                }
+            }
+        }
+        self.first_by_halving(log, hash)
+    }
+
+    #[cold]
+    fn first_by_halving(&self, log: &Log, hash: u64) -> Result<Option<u64>> {
+        let home = self.home(hash);
+        // True from the first position at or past (home, hash) in the table's order.
+        let reached = |step: u64| -> Result<bool> {
+            if step > self.slot_mask {
+                return Ok(true);
+            }
+            let found = self.slot(log, home + step)?.hash64.get();
+            let distance = (home + step).wrapping_sub(found) & self.slot_mask;
+            Ok(found == EMPTY || distance < step || (distance == step && found >= hash))
+        };
+        let (mut low, mut high) = (0, IN_TURN);
+        while !reached(high)? {
+            low = high;
+            high *= 2;
+        }
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if reached(middle)? {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        if low > self.slot_mask {
+            return Ok(None);
+        }
+        let found = self.slot(log, home + low)?.hash64.get();
+        Ok((found == hash).then_some(home + low))
+    }
+}

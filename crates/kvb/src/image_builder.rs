@@ -1,0 +1,168 @@
+//! Writing an image: entries come in table order and leave as pages.
+//!
+//! Entries that would stand past the end wrap to the front, where they push what is there. They are few, and are
+//! put in when all pages are written; nobody reads the image yet.
+
+use std::collections::VecDeque;
+
+use zerocopy::little_endian::U64;
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::extent::Extent;
+use crate::format::index_page::{self, EMPTY, IndexSlot};
+
+/// Bytes written at once.
+const SLICE: usize = 1 << 20;
+/// Bytes written before they are synced, so that no commit's sync has to carry more of them.
+const DIRTY_MAX: u64 = 4 << 20;
+
+/// Builds an image in an extent.
+pub(crate) struct ImageBuilder<'a> {
+    core: &'a Core,
+    first_page: u64,
+    page_count: u64,
+    id: u64,
+    slot_shift: u32,
+    /// First position that is still free.
+    next: u64,
+    used: u64,
+    page: Vec<u8>,
+    page_index: u64,
+    slice: Vec<u8>,
+    slice_page: u64,
+    synced_page: u64,
+    spilled: Vec<(u64, u64)>,
+}
+
+impl<'a> ImageBuilder<'a> {
+    /// A builder for the pages behind the first of an extent.
+    pub(crate) fn new(core: &'a Core, extent: Extent, id: u64) -> ImageBuilder<'a> {
+        let geometry = core.geometry();
+        ImageBuilder {
+            core,
+            first_page: extent.start_page + 1,
+            page_count: extent.page_count - 1,
+            id,
+            slot_shift: index_page::slots_per_page(geometry.page_size).ilog2(),
+            next: 0,
+            used: 0,
+            page: vec![0; geometry.page_len()],
+            page_index: 0,
+            slice: Vec::new(),
+            slice_page: 0,
+            synced_page: 0,
+            spilled: Vec::new(),
+        }
+    }
+
+    /// Slots of the table.
+    pub(crate) fn slot_count(&self) -> u64 {
+        self.page_count << self.slot_shift
+    }
+
+    fn home(&self, hash: u64) -> u64 {
+        hash & (self.slot_count() - 1)
+    }
+
+    /// Adds the next entry in the order (home, hash, key).
+    pub(crate) fn push(&mut self, hash: u64, paddr: u64) -> Result<()> {
+        self.used += 1;
+        let position = self.home(hash).max(self.next);
+        self.next = position + 1;
+        if position >= self.slot_count() {
+            self.spilled.push((hash, paddr));
+            return Ok(());
+        }
+        while self.page_index < position >> self.slot_shift {
+            self.finish_page()?;
+        }
+        self.set(position, hash, paddr);
+        Ok(())
+    }
+
+    fn set(&mut self, position: u64, hash: u64, paddr: u64) {
+        let slot = usize::try_from(position & ((1 << self.slot_shift) - 1)).expect("in a page");
+        let value = IndexSlot { hash64: U64::new(hash), record_paddr: U64::new(paddr) };
+        index_page::set_slot(&mut self.page, slot, value);
+    }
+
+    fn finish_page(&mut self) -> Result<()> {
+        index_page::seal_page(&mut self.page, self.id, self.first_page + self.page_index)
+            .ok_or(Error::Invalid("page too small"))?;
+        self.slice.extend_from_slice(&self.page);
+        self.page.fill(0);
+        self.page_index += 1;
+        if self.slice.len() >= SLICE { self.write_slice() } else { Ok(()) }
+    }
+
+    fn write_slice(&mut self) -> Result<()> {
+        let geometry = self.core.geometry();
+        let at = geometry.paddr(self.first_page + self.slice_page);
+        let written = self.core.disk.write_at(at, &self.slice);
+        written.map_err(|error| {
+            if crate::keeper::is_full(&error) {
+                return Error::NoSpace;
+            }
+            Error::Io { doing: "write the new index image", source: error }
+        })?;
+        self.slice.clear();
+        self.slice_page = self.page_index;
+        let dirty = geometry.paddr(self.page_index - self.synced_page);
+        if dirty >= DIRTY_MAX {
+            let from = geometry.paddr(self.first_page + self.synced_page);
+            self.core.disk.sync_range(from, dirty).map_err(Error::io("sync the new index image"))?;
+            self.synced_page = self.page_index;
+        }
+        Ok(())
+    }
+
+    /// Writes what is left and tells how many entries there are.
+    pub(crate) fn finish(mut self) -> Result<u64> {
+        while self.page_index < self.page_count {
+            self.finish_page()?;
+        }
+        self.write_slice()?;
+        self.wrap()?;
+        Ok(self.used)
+    }
+
+    /// Lays what spilled past the end to the front, moving entries there as far as it takes.
+    fn wrap(&mut self) -> Result<()> {
+        let geometry = self.core.geometry();
+        let mut queue: VecDeque<(u64, u64)> = std::mem::take(&mut self.spilled).into();
+        let spilled = queue.len();
+        let mut placed = 0;
+        let mut page_index = 0;
+        while !queue.is_empty() && page_index < self.page_count {
+            let at = geometry.paddr(self.first_page + page_index);
+            let mut before = vec![0; geometry.page_len()];
+            self.core
+                .disk
+                .read_at(at, &mut before)
+                .map_err(Error::io("read back the new index image"))?;
+            self.page.fill(0);
+            for slot in 0..1_usize << self.slot_shift {
+                let old = index_page::slot(&before, slot).filter(|old| old.hash64 != EMPTY);
+                queue.extend(old.map(|old| (old.hash64.get(), old.record_paddr.get())));
+                let position =
+                    (page_index << self.slot_shift) + u64::try_from(slot).unwrap_or(u64::MAX);
+                let fits = queue
+                    .front()
+                    .is_some_and(|&(hash, _)| placed < spilled || self.home(hash) <= position);
+                if fits && let Some((hash, paddr)) = queue.pop_front() {
+                    self.set(position, hash, paddr);
+                    placed += 1;
+                }
+            }
+            index_page::seal_page(&mut self.page, self.id, self.first_page + page_index)
+                .ok_or(Error::Invalid("page too small"))?;
+            self.core
+                .disk
+                .write_at(at, &self.page)
+                .map_err(Error::io("write the new index image"))?;
+            page_index += 1;
+        }
+        Ok(())
+    }
+}

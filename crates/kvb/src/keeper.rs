@@ -1,0 +1,286 @@
+//! The keeper: superblocks, space, and the table of segments. Everything that is not on the way of a commit.
+//!
+//! Invariants
+//! - The pages from the segment region's start to the high-water mark of a durable superblock are always tiled
+//!   by extents with valid headers. A free extent is cut by writing the header of the rest, syncing it, and only
+//!   then writing the header of what was taken.
+//! - Log extents are named by a durable superblock before a byte of the log goes there.
+//! - What a checkpoint stops using becomes free only after both its superblocks are durable, and, for an image,
+//!   only when no view holds it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::Arc;
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::extent::Extent;
+use crate::format::free_map;
+use crate::format::roster::{NamedExtent, SegmentEntry};
+use crate::format::segment::Kind;
+use crate::image::{Image, ImagePlace};
+use crate::segment::write_passive;
+
+use zerocopy::little_endian::{U32, U64};
+
+/// Extents kept ready for the log. The last one is for deletes on a full disk.
+pub(crate) const RESERVE: usize = 3;
+/// Smallest log extent after the first, in bytes.
+const SEGMENT_BYTES_MIN: u64 = 16 << 10;
+/// Most a file grows at once, in bytes, beside what is asked for.
+const GROWTH_BYTES_MAX: u64 = 64 << 20;
+/// Least a file grows at once, in bytes.
+const GROWTH_BYTES_MIN: u64 = 64 << 10;
+/// Blocks are given back in steps of this many bytes, so that no commit waits long for the file's lock.
+const PUNCH_BYTES: u64 = 4 << 20;
+
+/// Something a checkpoint stopped using.
+#[derive(Debug)]
+pub(crate) struct Retired {
+    pub(crate) extent: Extent,
+    /// Held by views for as long as someone may read it.
+    pub(crate) image: Option<Arc<Image>>,
+}
+
+/// Where the segment table lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TablePlace {
+    pub(crate) extent: Extent,
+    pub(crate) id: u64,
+}
+
+/// Superblock state and space.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    pub(crate) epoch: u64,
+    pub(crate) b_page: u64,
+    pub(crate) space: Space,
+    /// Registered segments by first page.
+    pub(crate) segments: BTreeMap<u64, SegmentEntry>,
+    /// First pages of those the table on disk does not have.
+    pub(crate) fresh: Vec<u64>,
+    pub(crate) table: Option<TablePlace>,
+    /// Extents the log is in or may go to.
+    pub(crate) named: Vec<NamedExtent>,
+    pub(crate) next_seg_id: u64,
+    pub(crate) tail_seqno: u64,
+    pub(crate) image: ImagePlace,
+    pub(crate) free_map: Extent,
+    pub(crate) retired: Vec<Retired>,
+    /// Dead bytes in segments that are not registered yet, by first page.
+    pub(crate) dead_early: HashMap<u64, u64>,
+}
+
+pub(crate) use crate::space::Space;
+
+impl Keeper {
+    /// Pages the next log extent should have: an eighth of the log, within limits.
+    fn next_segment_pages(&self, core: &Core) -> u64 {
+        let geometry = core.geometry();
+        let log_pages: u64 =
+            self.segments.values().map(|entry| u64::from(entry.data_page_count.get())).sum();
+        let least = geometry.pages(SEGMENT_BYTES_MIN).max(4);
+        let wanted = (log_pages / 8).max(1).next_power_of_two();
+        wanted.clamp(least, core.fixed.segment_page_max.max(least))
+    }
+
+    /// Takes pages for any use, growing the file if it must. Until the caller says otherwise they stay marked free.
+    pub(crate) fn allot(&mut self, core: &Core, pages: u64) -> Result<Extent> {
+        let extent = if let Some(taken) = self.space.take(pages) {
+            if let Some(rest) = taken.rest {
+                // Order: see the first invariant.
+                write_passive(&*core.disk, core.geometry(), Kind::Free, rest)?;
+                let at = core.geometry().paddr(rest.start_page);
+                core.disk.sync_range(at, 512).map_err(Error::io("sync a free extent"))?;
+            }
+            taken.extent
+        } else {
+            if self.space.raw_pages() < pages {
+                self.grow(core, pages)?;
+            }
+            self.space.take_raw(pages).ok_or(Error::NoSpace)?
+        };
+        // Any checkpoint may come before the caller writes there, and its walk must find the way.
+        write_passive(&*core.disk, core.geometry(), Kind::Free, extent)?;
+        Ok(extent)
+    }
+
+    /// Makes the file longer so that at least `pages` more can be taken.
+    pub(crate) fn grow(&mut self, core: &Core, pages: u64) -> Result<()> {
+        let geometry = core.geometry();
+        let file_pages = self.b_page + 1;
+        let step = (geometry.paddr(file_pages) / 8).clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX);
+        let missing = pages.saturating_sub(self.space.raw_pages());
+        // The whole step if the disk has it, the bare need if not.
+        let grown = self
+            .allocate(core, missing + geometry.pages(step))
+            .or_else(|error| match error {
+                Error::NoSpace => self.allocate(core, missing),
+                other => Err(other),
+            })?;
+        // Order: the length is durable before superblock B stands at the new end, and the old B stays what it is
+        // until A, which names the new one, is durable: nothing is taken from the new pages before that.
+        let position = core.position();
+        core.disk.sync().map_err(Error::io("sync the grown bucket"))?;
+        self.b_page += grown;
+        self.space.set_raw_end(self.b_page);
+        self.write_superblocks(core, position)
+    }
+
+    fn allocate(&self, core: &Core, pages: u64) -> Result<u64> {
+        let geometry = core.geometry();
+        let at = geometry.paddr(self.b_page + 1);
+        match core.disk.allocate(at, geometry.paddr(pages)) {
+            Ok(()) => {
+                core.log.cover(at + geometry.paddr(pages))?;
+                Ok(pages)
+            }
+            Err(error) if is_full(&error) => Err(Error::NoSpace),
+            Err(error) => Err(Error::Io { doing: "grow the bucket", source: error }),
+        }
+    }
+
+    /// Takes an extent for the log and notes it to be named by the next checkpoint.
+    pub(crate) fn name_extent(&mut self, core: &Core, pages: u64) -> Result<NamedExtent> {
+        let geometry = core.geometry();
+        let extent = self.allot(core, pages)?;
+        // A reused extent may have holes; a commit must not find out that the disk is full.
+        let (at, len) = (geometry.paddr(extent.start_page), geometry.paddr(pages));
+        if let Err(error) = core.disk.allocate(at, len) {
+            self.space.give_back(extent);
+            return Err(if is_full(&error) {
+                Error::NoSpace
+            } else {
+                Error::Io { doing: "reserve space for the log", source: error }
+            });
+        }
+        let named = NamedExtent {
+            start_page: U64::new(extent.start_page),
+            seg_id: U64::new(self.next_seg_id),
+            page_count: U32::new(u32::try_from(pages).map_err(|_| Error::NoSpace)?),
+            kind: U32::new(0),
+        };
+        self.next_seg_id += 1;
+        self.named.push(named);
+        Ok(named)
+    }
+
+    /// Seals what is full, refills the reserve, and writes a checkpoint if anything changed.
+    pub(crate) fn tend(&mut self, core: &Core) -> Result<()> {
+        let (mut segments, ready) = {
+            let mut supply = core.lock_supply();
+            supply.drawn = false;
+            (supply.sealing.iter().cloned().collect::<Vec<_>>(), supply.reserve.len())
+        };
+        let mut freed = Vec::new();
+        for segment in &segments {
+            freed.extend(self.register(core, segment)?);
+        }
+        let mut fresh = Vec::new();
+        let mut starved = false;
+        while ready + fresh.len() < RESERVE {
+            match self.name_extent(core, self.next_segment_pages(core)) {
+                Ok(named) => fresh.push(named),
+                Err(Error::NoSpace) => {
+                    starved = true;
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if !segments.is_empty() || !fresh.is_empty() {
+            self.checkpoint(core)?;
+        }
+        for extent in freed {
+            self.space.give_back(extent);
+        }
+        self.release(core)?;
+        let mut supply = core.lock_supply();
+        for _ in segments.drain(..) {
+            supply.sealing.pop_front();
+        }
+        supply.reserve.extend(fresh);
+        supply.starved = starved;
+        drop(supply);
+        core.supply_changed.notify_all();
+        Ok(())
+    }
+
+    /// Seals a segment and adds it to the table; gives what is left of its extent.
+    pub(crate) fn register(
+        &mut self,
+        core: &Core,
+        segment: &crate::segment::Segment,
+    ) -> Result<Option<Extent>> {
+        let (mut entry, rest) =
+            segment.seal(&*core.disk, &core.log, core.geometry(), core.fixed.uuid)?;
+        let start_page = entry.start_page.get();
+        entry.dead_bytes = U64::new(self.dead_early.remove(&start_page).unwrap_or(0));
+        self.named.retain(|named| named.seg_id.get() != segment.seg_id);
+        self.tail_seqno = segment.last_seqno() + 1;
+        self.segments.insert(start_page, entry);
+        self.fresh.push(start_page);
+        Ok(rest)
+    }
+
+    /// Adds to what is known dead in the segment that starts at this page.
+    pub(crate) fn add_dead(&mut self, start_page: u64, bytes: u64) {
+        match self.segments.get_mut(&start_page) {
+            Some(entry) => entry.dead_bytes = U64::new(entry.dead_bytes.get() + bytes),
+            None => *self.dead_early.entry(start_page).or_default() += bytes,
+        }
+    }
+
+    /// Frees what the last checkpoint stopped using and no reader holds. Both superblocks must be durable.
+    pub(crate) fn release(&mut self, core: &Core) -> Result<()> {
+        let geometry = core.geometry();
+        let retired = std::mem::take(&mut self.retired);
+        for entry in retired {
+            if entry.image.as_ref().is_some_and(|image| Arc::strong_count(image) > 1) {
+                self.retired.push(entry);
+                continue;
+            }
+            write_passive(&*core.disk, geometry, Kind::Free, entry.extent)?;
+            let mut at = geometry.paddr(entry.extent.start_page + 1);
+            let end = geometry.paddr(entry.extent.end_page());
+            while at < end {
+                let len = (end - at).min(PUNCH_BYTES);
+                core.disk.punch(at, len).map_err(Error::io("give space back"))?;
+                at += len;
+            }
+            self.space.give_back(entry.extent);
+        }
+        Ok(())
+    }
+
+    /// Makes sure that the free-space map has a page for every page of the file it must speak of.
+    pub(crate) fn fit_free_map(&mut self, core: &Core) -> Result<()> {
+        let geometry = core.geometry();
+        let needed = (self.b_page + 1).div_ceil(free_map::coverage(geometry.page_size));
+        if needed <= self.free_map.page_count {
+            return Ok(());
+        }
+        let pages = needed * 2;
+        let extent = match self.allot(core, pages + 1) {
+            Ok(extent) => extent,
+            // The map is derived; without room for it there is none.
+            Err(Error::NoSpace) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        write_passive(&*core.disk, geometry, Kind::Meta, extent)?;
+        if self.free_map.start_page >= core.fixed.segment_start_page {
+            let old = Extent::new(self.free_map.start_page - 1, self.free_map.page_count + 1);
+            self.retired.push(Retired { extent: old, image: None });
+        }
+        self.free_map = Extent::new(extent.start_page + 1, pages);
+        Ok(())
+    }
+}
+
+/// True if the disk, or the quota, is full.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
+}

@@ -1,0 +1,65 @@
+//! A bucket: crash-safe key/value storage in one file.
+//!
+//! ```
+//! use kvb::{Batch, Bucket, Options};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("ledger.kvb");
+//! let bucket = Bucket::create(&path, Options::default())?;
+//! bucket.put(b"alice", b"100")?;
+//!
+//! let mut batch = Batch::new();
+//! batch.put(b"alice", b"70").put(b"bob", b"30");
+//! bucket.commit(batch)?; // both or neither, even if the power fails here
+//!
+//! assert_eq!(bucket.get(b"bob")?.as_deref(), Some(&b"30"[..]));
+//! bucket.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The log is the truth: values are read where they were appended, through a mapping of the file. The index is an
+//! immutable hash table on disk plus recent changes in memory, and can always be rebuilt from the log.
+
+mod background;
+mod batch;
+mod bucket;
+mod checkpoint;
+mod clock;
+mod core;
+mod create;
+mod error;
+mod extent;
+pub mod format;
+mod group;
+mod hash;
+mod image;
+mod image_builder;
+mod image_walk;
+mod keeper;
+mod log;
+mod merge;
+mod mount;
+mod options;
+mod overlay;
+mod queue;
+mod ring;
+mod root;
+mod runs;
+mod segment;
+mod space;
+mod stats;
+mod tail;
+mod value;
+mod view;
+mod walk;
+mod writer;
+
+pub use batch::Batch;
+pub use bucket::Bucket;
+pub use error::{Corrupt, Error, Result, What};
+pub use mount::MountReport;
+pub use options::{Durability, HashKind, Options};
+pub use stats::Stats;
+pub use value::Value;

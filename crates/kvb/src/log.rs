@@ -1,0 +1,132 @@
+//! Reading records where they lie, through the mapping.
+//!
+//! Invariants
+//! - Bytes of a committed record never change while anyone may read them, so lending them is sound.
+//! - A record is lent only after its CRC held. Values of 4 KiB and more are checked once per open.
+//! - Mappings live as long as the bucket, so a borrow of the bucket is a borrow of every mapping.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use host::{Disk, Mapping};
+
+use crate::error::{Error, Result, What};
+use crate::format::record::{Record, RecordHeader};
+
+/// Records at least this long are checked once per open.
+const CHECK_ONCE: u64 = 4096;
+/// How often a file may outgrow its mapping; each one at least doubles the last.
+const MAPPINGS: usize = 64;
+
+/// The file, mapped.
+#[derive(Debug)]
+pub(crate) struct Log {
+    disk: Arc<dyn Disk>,
+    mappings: [OnceLock<Mapping>; MAPPINGS],
+    current: AtomicUsize,
+    checked: Checked,
+}
+
+impl Log {
+    /// Maps the file.
+    pub(crate) fn new(disk: Arc<dyn Disk>, len: u64) -> Result<Log> {
+        let log = Log {
+            disk,
+            mappings: [const { OnceLock::new() }; MAPPINGS],
+            current: AtomicUsize::new(0),
+            checked: Checked { parts: [const { OnceLock::new() }; PARTS] },
+        };
+        let first = log.disk.map(len).map_err(Error::io("map the bucket"))?;
+        first.advise_random();
+        let [slot, ..] = &log.mappings;
+        slot.get_or_init(|| first);
+        Ok(log)
+    }
+
+    /// Makes sure that the first `len` bytes of the file can be read; called by whoever grew it.
+    pub(crate) fn cover(&self, len: u64) -> Result<()> {
+        let current = self.current.load(Ordering::Acquire);
+        let covered = self.mappings.get(current).and_then(OnceLock::get).map_or(0, Mapping::capacity);
+        if covered >= len {
+            return Ok(());
+        }
+        let mapping =
+            self.disk.map(len.max(2 * covered)).map_err(Error::io("map the grown bucket"))?;
+        mapping.advise_random();
+        let slot = self.mappings.get(current + 1).ok_or(Error::Invalid("too many mappings"))?;
+        slot.get_or_init(|| mapping);
+        self.current.store(current + 1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Bytes of the file.
+    #[inline]
+    pub(crate) fn bytes(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        self.mappings.get(self.current.load(Ordering::Acquire))?.get()?.bytes(offset, len)
+    }
+
+    /// The record at `paddr`, checked.
+    #[inline]
+    pub(crate) fn record(&self, paddr: u64) -> Result<Record<'_>> {
+        self.try_record(paddr).ok_or_else(|| Error::corrupt(What::Record, paddr))
+    }
+
+    #[inline]
+    fn try_record(&self, paddr: u64) -> Option<Record<'_>> {
+        let head = self.bytes(paddr, RecordHeader::SIZE)?;
+        let header: RecordHeader = crate::format::read(head)?;
+        let len = header.record_len();
+        if len < CHECK_ONCE {
+            return Record::decode_body(header, self.bytes(paddr, usize::try_from(len).ok()?)?);
+        }
+        // A length out of rotten bytes could make the record CRC a scan of the whole file.
+        let header = RecordHeader::decode(head)?;
+        let bytes = self.bytes(paddr, usize::try_from(len).ok()?)?;
+        if self.checked.contains(paddr) {
+            return Record::split(header, bytes);
+        }
+        let record = Record::decode_body(header, bytes)?;
+        self.checked.insert(paddr);
+        Some(record)
+    }
+}
+
+/// Which large records were found sound. No two of them start in one 4 KiB block, so a bit per block tells.
+#[derive(Debug)]
+struct Checked {
+    /// Part k covers 2^k times 16 MiB, so the parts are few and none is ever moved.
+    parts: [OnceLock<Box<[AtomicU64]>>; PARTS],
+}
+
+/// Enough parts for any file.
+const PARTS: usize = 48;
+
+impl Checked {
+    fn place(paddr: u64) -> (usize, usize, u64) {
+        let block = paddr / CHECK_ONCE;
+        let word = block / 64;
+        let group = word / 64 + 1;
+        let part = group.ilog2();
+        let first = ((1_u64 << part) - 1) * 64;
+        let index = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+        (index(u64::from(part)), index(word - first), 1 << (block % 64))
+    }
+
+    fn contains(&self, paddr: u64) -> bool {
+        let (part, word, bit) = Checked::place(paddr);
+        let words = self.parts.get(part).and_then(OnceLock::get);
+        words
+            .and_then(|words| words.get(word))
+            .is_some_and(|word| word.load(Ordering::Relaxed) & bit != 0)
+    }
+
+    fn insert(&self, paddr: u64) {
+        let (part, word, bit) = Checked::place(paddr);
+        if let Some(words) = self.parts.get(part) {
+            let words = words.get_or_init(|| (0..64_usize << part).map(|_| AtomicU64::new(0)).collect());
+            if let Some(word) = words.get(word) {
+                word.fetch_or(bit, Ordering::Relaxed);
+            }
+        }
+    }
+}

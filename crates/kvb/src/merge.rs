@@ -1,0 +1,315 @@
+//! Merging: the image and a frozen overlay become a new image.
+//!
+//! Both are read in the order of the new table, and the new table is written once, page by page, into an extent
+//! nobody looks at yet. A crash in the middle costs nothing. Growth and shrinking are the same merge into another
+//! number of pages. Cost: the pages of both images, and one key comparison per hash that is in both.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use zerocopy::little_endian::{U16, U32, U64};
+
+use crate::core::{Core, lock};
+use crate::error::{Corrupt, Error, Result, What};
+use crate::extent::Extent;
+use crate::format::index_page::slots_per_page;
+use crate::format::meta::{self, Meta, MetaHead};
+use crate::image::{Image, ImagePlace};
+use crate::image_builder::ImageBuilder;
+use crate::image_walk::ImageWalk;
+use crate::keeper::{Keeper, Retired};
+use crate::overlay::{DELETE_BIT, Overlay};
+use crate::segment::meta_page;
+use crate::view::{Frozen, View};
+
+/// A change: slot hash, and address with its DELETE bit.
+type Change = (u64, u64);
+
+impl Core {
+    /// Merges what is frozen, or what mount left as runs, into a new image.
+    pub(crate) fn merge(&self) -> Result<()> {
+        let _merging = lock(&self.merging);
+        if !self.view.load().runs.is_empty() {
+            self.fold_runs()?;
+        }
+        let view = self.view.load_full();
+        if let Some(frozen) = &view.frozen {
+            tracing::debug!(entries = frozen.overlay.len(), "rehash_start");
+            match self.build_image(&view.image, frozen) {
+                Ok(merged) => {
+                    let old = Arc::clone(&view.image);
+                    drop(view);
+                    self.install_image(merged, old)?;
+                }
+                // Rebuilding needs the writer's lock, which a commit that waits for this merge holds.
+                Err(Error::Corrupt(Corrupt { what: What::IndexPage, .. })) => {
+                    self.index_bad.store(true, Ordering::Release);
+                }
+                Err(error) => return Err(error),
+            }
+            tracing::debug!("rehash_stop");
+        }
+        *lock(&self.merge_due) = false;
+        self.merge_changed.notify_all();
+        Ok(())
+    }
+
+    /// Turns runs that mount did not load into a frozen overlay.
+    pub(crate) fn fold_runs(&self) -> Result<()> {
+        let view = self.view.load_full();
+        let total = view.runs.iter().map(|run| run.count).sum();
+        let folded = Overlay::with_room(total, self.env.random_u64());
+        let mut seqno = view.image.place.seqno;
+        // Oldest first, so that newer records take the place of older ones.
+        for run in view.runs.iter().rev() {
+            for (hash, entry, entry_seqno) in run.in_log_order(&self.log) {
+                folded.set(&self.log, hash, entry, u64::MAX)?;
+                seqno = seqno.max(entry_seqno);
+            }
+        }
+        folded.forget_undo();
+        self.change_view(|view| View {
+            frozen: Some(Frozen { overlay: Arc::new(folded), seqno }),
+            runs: Arc::new([]),
+            ..view.clone()
+        });
+        Ok(())
+    }
+
+    /// Pages for an image of so many keys: between 20 % and 80 % full, never below what creation asked for.
+    fn image_pages(&self, now: u64, keys: u64) -> u64 {
+        let per_page = slots_per_page(self.geometry().page_size);
+        let mut pages = now.max(1);
+        while keys * 5 > pages * per_page * 4 {
+            pages *= 2;
+        }
+        while keys * 5 < pages * per_page && pages > self.fixed.index_page_min.max(1) {
+            pages /= 2;
+        }
+        pages
+    }
+
+    /// Bytes of index pages for so many keys.
+    pub(crate) fn image_bytes(&self, keys: u64) -> u64 {
+        let now = self.view.load().image.place.page_count();
+        self.geometry().paddr(self.image_pages(now, keys))
+    }
+
+    /// Writes a new image beside the old one.
+    fn build_image(&self, old: &Image, frozen: &Frozen) -> Result<Merged> {
+        let geometry = self.geometry();
+        let mut puts = 0;
+        frozen.overlay.for_each(|_, entry| puts += u64::from(entry & DELETE_BIT == 0));
+        let mut keys = old.place.used + puts;
+        if self.image_pages(old.place.page_count(), keys) != old.place.page_count() {
+            keys = self.count_merged(old, &frozen.overlay)?;
+        }
+        let page_count = self.image_pages(old.place.page_count(), keys);
+        let (extent, segments) = {
+            let mut keeper = self.lock_keeper();
+            let extent = keeper.allot(self, page_count + 1)?;
+            (extent, SegmentStarts::new(&keeper))
+        };
+        let id = self.env.random_u64();
+        let mut builder = ImageBuilder::new(self, extent, id);
+        let mut dead = Dead { segments, bytes: HashMap::new() };
+        let merged = self.stream(old, &frozen.overlay, &mut builder, &mut dead);
+        let result = merged.and_then(|()| {
+            let used = builder.finish()?;
+            let place = ImagePlace { extent, id, used, seqno: frozen.seqno };
+            self.write_image_head(&place)?;
+            let (at, len) = (geometry.paddr(extent.start_page), geometry.paddr(extent.page_count));
+            self.disk.sync_range(at, len).map_err(Error::io("sync the new index image"))?;
+            Ok(place)
+        });
+        match result {
+            Ok(place) => Ok(Merged { place, dead: dead.bytes }),
+            Err(error) => {
+                self.lock_keeper().space.give_back(extent);
+                Err(error)
+            }
+        }
+    }
+
+    fn count_merged(&self, old: &Image, overlay: &Overlay) -> Result<u64> {
+        let mut count = i128::from(old.place.used);
+        let mut failed = Ok(());
+        overlay.for_each(|hash, entry| match old.has_hash(&self.log, hash) {
+            Ok(known) => count += i128::from(entry & DELETE_BIT == 0) - i128::from(known),
+            Err(error) => failed = Err(error),
+        });
+        failed.map(|()| u64::try_from(count).unwrap_or(0))
+    }
+
+    /// Feeds the builder in the order of the new table.
+    fn stream(
+        &self,
+        old: &Image,
+        overlay: &Overlay,
+        builder: &mut ImageBuilder<'_>,
+        dead: &mut Dead,
+    ) -> Result<()> {
+        let mut changes: Vec<Change> = Vec::with_capacity(overlay.len());
+        overlay.for_each(|hash, entry| changes.push((hash, entry)));
+        let new_slots = builder.slot_count();
+        changes.sort_unstable_by_key(|&(hash, _)| (hash & (new_slots - 1), hash));
+        let mut changes = changes.into_iter().peekable();
+        let (mut olds, mut news) = (Vec::new(), Vec::new());
+        // A larger table is filled in several passes over the old one, a smaller one by weaving its parts.
+        let mut walk = ImageWalk::new(old, &self.log, new_slots);
+        loop {
+            let order = |hash: u64| (hash & (new_slots - 1), hash);
+            let next_old = walk.peek()?.map(|(hash, _)| order(hash));
+            let next_new = changes.peek().map(|&(hash, _)| order(hash));
+            let Some(next) = [next_old, next_new].into_iter().flatten().min() else { break };
+            olds.clear();
+            news.clear();
+            while let Some((hash, paddr)) = walk.peek()?.filter(|&(hash, _)| order(hash) == next) {
+                olds.push((hash, paddr));
+                walk.advance();
+            }
+            while let Some(change) = changes.next_if(|&(hash, _)| order(hash) == next) {
+                news.push(change);
+            }
+            self.merge_group(&olds, &news, builder, dead)?;
+        }
+        Ok(())
+    }
+
+    /// Merges what the image and the overlay say of one hash.
+    fn merge_group(
+        &self,
+        olds: &[Change],
+        news: &[Change],
+        builder: &mut ImageBuilder<'_>,
+        dead: &mut Dead,
+    ) -> Result<()> {
+        match (olds, news) {
+            (olds, []) => return olds.iter().try_for_each(|&(hash, paddr)| builder.push(hash, paddr)),
+            ([], &[(hash, entry)]) if entry & DELETE_BIT == 0 => return builder.push(hash, entry),
+            ([], &[(_, entry)]) => {
+                dead.add(self, entry & !DELETE_BIT);
+                return Ok(());
+            }
+            _ => {}
+        }
+        // Several of one hash: only key bytes tell which belong together.
+        let mut all = Vec::with_capacity(olds.len() + news.len());
+        for (is_old, &(hash, entry)) in
+            news.iter().map(|new| (false, new)).chain(olds.iter().map(|old| (true, old)))
+        {
+            // A record that cannot be read keeps its slot, so that reading it says so.
+            let key = self.log.record(entry & !DELETE_BIT).map(|record| record.key).ok();
+            all.push((key, is_old, hash, entry));
+        }
+        all.sort_by_key(|&(key, is_old, _, _)| (key, is_old));
+        let mut newest: Option<&[u8]> = None;
+        for (key, is_old, hash, entry) in all {
+            let is_replaced = is_old && key.is_some() && key == newest;
+            if !is_old {
+                newest = key;
+            }
+            if is_replaced || entry & DELETE_BIT != 0 {
+                dead.add(self, entry & !DELETE_BIT);
+            } else {
+                builder.push(hash, entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_image_head(&self, place: &ImagePlace) -> Result<()> {
+        let geometry = self.geometry();
+        let page = image_head(geometry, self.fixed.uuid, place);
+        self.disk
+            .write_at(geometry.paddr(place.extent.start_page), &page)
+            .map_err(Error::io("write the new index image"))
+    }
+
+    /// Makes the new image the current one, on disk and for readers.
+    fn install_image(&self, merged: Merged, old: Arc<Image>) -> Result<()> {
+        let image = Arc::new(Image::new(merged.place, self.geometry()));
+        let mut keeper = self.lock_keeper();
+        for (start_page, bytes) in merged.dead {
+            keeper.add_dead(start_page, bytes);
+        }
+        let extent = std::mem::replace(&mut keeper.image, merged.place).extent;
+        if extent.start_page != 0 {
+            keeper.retired.push(Retired { extent, image: Some(old) });
+        }
+        // Order: the checkpoint syncs every record the image names before it names the image.
+        keeper.checkpoint(self)?;
+        self.change_view(|view| View { image, frozen: None, ..view.clone() });
+        keeper.release(self)
+    }
+}
+
+/// The first page of an image's extent.
+pub(crate) fn image_head(
+    geometry: crate::extent::Geometry,
+    uuid: (u64, u64),
+    place: &ImagePlace,
+) -> Vec<u8> {
+    let head = MetaHead {
+        magic: U32::new(meta::MAGIC),
+        kind: U16::new(meta::KIND_IMAGE),
+        section_count: U16::new(0),
+        file_uuid_hi: U64::new(uuid.0),
+        file_uuid_lo: U64::new(uuid.1),
+        id: U64::new(place.id),
+        count: U64::new(place.page_count()),
+        used: U64::new(place.used),
+        seqno: U64::new(place.seqno),
+        page_count: U64::new(place.extent.page_count),
+    };
+    let mut page = meta_page(geometry, 0, &Meta { head, sections: Vec::new() });
+    page.resize(geometry.page_len(), 0);
+    page
+}
+
+/// A new image, and the bytes that died with the old one by first page of their segment.
+struct Merged {
+    place: ImagePlace,
+    dead: HashMap<u64, u64>,
+}
+
+/// Where segments start, to find the one a record is in.
+struct SegmentStarts {
+    extents: Vec<Extent>,
+}
+
+impl SegmentStarts {
+    fn new(keeper: &Keeper) -> SegmentStarts {
+        let registered = keeper.segments.values().map(|entry| {
+            Extent::new(entry.start_page.get(), u64::from(entry.data_page_count.get()))
+        });
+        let named = keeper.named.iter().map(|extent| {
+            Extent::new(extent.start_page.get(), u64::from(extent.page_count.get()))
+        });
+        let mut extents: Vec<Extent> = registered.chain(named).collect();
+        extents.sort_unstable();
+        SegmentStarts { extents }
+    }
+
+    fn find(&self, page: u64) -> Option<u64> {
+        let at = self.extents.partition_point(|extent| extent.start_page <= page);
+        let extent = self.extents.get(at.checked_sub(1)?)?;
+        (page < extent.end_page()).then_some(extent.start_page)
+    }
+}
+
+/// Bytes that die in a merge.
+struct Dead {
+    segments: SegmentStarts,
+    bytes: HashMap<u64, u64>,
+}
+
+impl Dead {
+    fn add(&mut self, core: &Core, paddr: u64) {
+        let Ok(record) = core.log.record(paddr) else { return };
+        if let Some(start_page) = self.segments.find(paddr / core.geometry().page_size) {
+            *self.bytes.entry(start_page).or_default() += record.header.record_len();
+        }
+    }
+}

@@ -1,0 +1,533 @@
+//! Mounting: from a file to an open bucket, whatever the last writer left (seed 002 section 20).
+//!
+//! Choose a superblock, load the table of segments, find the image, bring it up to date with the runs of segments
+//! sealed since, walk the tail, cut it at the last complete batch. A writer then makes the cut physical, leaves a
+//! gap in the seqnos, and writes a checkpoint; all of that can be repeated after a crash in it. A reader does the
+//! same in memory and writes nothing.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Condvar, Mutex, OnceLock};
+
+use arc_swap::ArcSwap;
+use host::{Disk, Env};
+
+use crate::clock::Clock;
+use crate::core::{Core, Fixed, Mode, Position, Supply};
+use crate::error::{Corrupt, Error, Result, What};
+use crate::extent::{Extent, Geometry};
+use crate::format::extension::HASH_SIP;
+use crate::format::meta::{self, Meta};
+use crate::format::roster::{NamedExtent, SegmentEntry};
+use crate::format::segment::{Kind, SegmentHeader};
+use crate::hash::KeyHash;
+use crate::image::{Image, ImagePlace};
+use crate::keeper::{Keeper, TablePlace};
+use crate::log::Log;
+use crate::options::Options;
+use crate::overlay::{DELETE_BIT, Overlay};
+use crate::queue::Queue;
+use crate::ring::{Ring, RingReport, read_ring};
+use crate::root::{Root, choose};
+use crate::runs::Run;
+use crate::segment::{Segment, write_passive};
+use crate::space::Space;
+use crate::stats::Counters;
+use crate::tail::{self, Tail};
+use crate::view::View;
+use crate::walk::{rebuild_table, rescan};
+use crate::writer::Writer;
+
+/// Runs with more entries than this are probed where they lie and folded in later, so that opening stays quick.
+const LOAD_MAX: usize = 512 << 10;
+/// The smallest record: a header and a CRC.
+const RECORD_MIN: u64 = 48;
+
+/// What opening a bucket found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MountReport {
+    /// Epoch of the superblock that counted.
+    pub epoch: u64,
+    /// The page it stood in.
+    pub superblock_page: u64,
+    /// Registered segments.
+    pub segments: u64,
+    /// Segments newer than the index image, whose runs were applied.
+    pub runs: u64,
+    /// Records walked in the tail.
+    pub records_scanned: u64,
+    /// Bytes of records walked in the tail.
+    pub bytes_scanned: u64,
+    /// Records that were whole but belonged to no complete batch, and were cut.
+    pub records_discarded: u64,
+    /// Entries of the journal ring that held.
+    pub journal_entries: u64,
+    /// The segment table was lost and rebuilt by walking the segments.
+    pub table_rebuilt: bool,
+    /// The index image was lost and is rebuilt from the log.
+    pub index_rebuilt: bool,
+    /// Runs that were lost; their segments were read instead.
+    pub runs_rebuilt: u64,
+    /// Damage in records that were durable. Only a read-only bucket opens in spite of it.
+    pub damage: Option<Corrupt>,
+}
+
+/// Opens the bucket on a disk.
+pub(crate) fn mount(
+    disk: Arc<dyn Disk>,
+    env: Arc<dyn Env>,
+    options: &Options,
+    read_only: bool,
+) -> Result<(Core, MountReport)> {
+    let file_len = disk.len().map_err(Error::io("read the bucket's length"))?;
+    let root = choose(&*disk, file_len)?;
+    let log = Log::new(Arc::clone(&disk), file_len)?;
+    let mut report = MountReport {
+        epoch: root.superblock.epoch.get(),
+        superblock_page: root.extension.self_page.get(),
+        ..MountReport::default()
+    };
+    let fixed = fixed(&root);
+    let segments = load_segments(&log, &fixed, &root, &mut report)?;
+    check_extents(&fixed, &root, &segments)?;
+    let image = load_image(&log, &fixed, &root, &mut report);
+    let ring = read_ring(
+        &log,
+        fixed.geometry,
+        fixed.journal_start_page,
+        fixed.journal_page_count,
+        fixed.uuid,
+    );
+    report.journal_entries = ring.entries;
+    let tail = tail::scan(&log, fixed.geometry, &root.roster.named, root.extension.tail_seqno.get());
+    report.records_scanned = tail.scanned;
+    report.bytes_scanned = tail.bytes;
+    report.records_discarded = tail.discarded;
+
+    // Torn is not rotten: what was known durable must be there.
+    let durable_seqno = root.extension.durable_seqno.get().max(ring.durable_seqno);
+    if tail.next_seqno <= durable_seqno {
+        let damage = Corrupt { what: What::Record, at: tail.stopped_at };
+        if !read_only {
+            return Err(damage.into());
+        }
+        report.damage = Some(damage);
+    }
+    let (segments, aborted) = split_aborted(&log, &fixed, &root, segments, &tail);
+    report.segments = u64::try_from(segments.len()).unwrap_or(u64::MAX);
+    let is_table_sound = !report.table_rebuilt;
+    let parts =
+        Parts { fixed, root, segments, aborted, tail, ring, image, durable_seqno, is_table_sound };
+    let core = assemble(disk, env, options, read_only, log, &parts, &mut report)?;
+    if !read_only {
+        let result = recover(&core, &parts);
+        core.latch(result)?;
+    }
+    Ok((core, report))
+}
+
+/// What was found, before anything is built of it.
+struct Parts {
+    fixed: Fixed,
+    root: Root,
+    segments: Vec<SegmentEntry>,
+    /// Registered pieces of a batch that was never completed.
+    aborted: Vec<SegmentEntry>,
+    tail: Tail,
+    ring: RingReport,
+    image: Option<ImagePlace>,
+    durable_seqno: u64,
+    is_table_sound: bool,
+}
+
+impl Parts {
+    /// The end of what is committed.
+    fn position(&self) -> Position {
+        let superblock = &self.root.superblock;
+        let geometry = self.fixed.geometry;
+        if let Some(last) = self.tail.segments.last() {
+            return Position { seqno: last.last_seqno(), paddr: last.end_paddr(geometry) };
+        }
+        let registered = self.segments.iter().max_by_key(|entry| entry.last_seqno.get());
+        match registered {
+            Some(last) if last.last_seqno.get() > superblock.commit_seqno.get() => Position {
+                seqno: last.last_seqno.get(),
+                paddr: geometry
+                    .paddr(last.start_page.get() + u64::from(last.data_page_count.get())),
+            },
+            _ => Position {
+                seqno: superblock.commit_seqno.get(),
+                paddr: superblock.commit_paddr.get(),
+            },
+        }
+    }
+
+    /// A seqno above every one that may ever have been given out. Records that were are in the named extents, so what
+    /// those could hold bounds how far the last writer got.
+    fn next_seqno(&self) -> u64 {
+        let geometry = self.fixed.geometry;
+        let named = &self.root.roster.named;
+        let room: u64 = named.iter().map(|extent| geometry.paddr(extent.page_count.get().into())).sum();
+        self.tail.next_seqno.max(self.durable_seqno + 1) + room / RECORD_MIN + 1
+    }
+}
+
+fn fixed(root: &Root) -> Fixed {
+    let (superblock, extension) = (&root.superblock, &root.extension);
+    Fixed {
+        geometry: Geometry { page_size: u64::from(superblock.page_size.get()) },
+        uuid: (superblock.file_uuid_hi.get(), superblock.file_uuid_lo.get()),
+        created_unix_ns: superblock.created_unix_ns.get(),
+        flags: superblock.flags.get(),
+        hash_key: extension.hash_key,
+        hash_kind: extension.hash_kind.get(),
+        max_value: extension.max_value.get(),
+        segment_page_max: u64::from(extension.segment_page_max.get()),
+        index_page_min: extension.index_page_min.get(),
+        journal_start_page: superblock.journal_start_page.get(),
+        journal_page_count: superblock.journal_page_count.get(),
+        segment_start_page: superblock.segment_start_page.get(),
+    }
+}
+
+/// The table of registered segments: what is on disk, and what was sealed since.
+fn load_segments(
+    log: &Log,
+    fixed: &Fixed,
+    root: &Root,
+    report: &mut MountReport,
+) -> Result<Vec<SegmentEntry>> {
+    let mut segments = Vec::new();
+    if root.extension.table_start_page.get() != 0 {
+        match load_table(log, fixed, root) {
+            Some(table) => segments = table,
+            None => {
+                tracing::warn!("the segment table is damaged; walking the segments");
+                report.table_rebuilt = true;
+                return rebuild_table(log, fixed, root);
+            }
+        }
+    }
+    segments.extend_from_slice(&root.roster.sealed);
+    Ok(segments)
+}
+
+fn load_table(log: &Log, fixed: &Fixed, root: &Root) -> Option<Vec<SegmentEntry>> {
+    let extent = table_place(root)?.extent;
+    let len = usize::try_from(extent.page_count.checked_mul(fixed.geometry.page_size)?).ok()?;
+    let at = extent.start_page.checked_mul(fixed.geometry.page_size)?;
+    let bytes = log.bytes(at, len)?;
+    let meta = Meta::decode(bytes, meta::KIND_TABLE, fixed.uuid)?;
+    let section = meta.section(meta::SECTION_TABLE)?;
+    let offset = usize::try_from(section.offset.get()).ok()?;
+    let body = bytes.get(offset..offset.checked_add(usize::try_from(section.length.get()).ok()?)?)?;
+    let entries: Vec<SegmentEntry> =
+        body.chunks_exact(SegmentEntry::SIZE).filter_map(crate::format::read).collect();
+    let sound = meta.head.id.get() == root.extension.table_id.get()
+        && crate::format::crc(body) == section.crc32c.get()
+        && u64::try_from(entries.len()).ok()? == meta.head.count.get()
+        && entries.iter().all(|entry| entry.flags.get() == 0);
+    sound.then_some(entries)
+}
+
+fn table_place(root: &Root) -> Option<TablePlace> {
+    let extension = &root.extension;
+    let start_page = extension.table_start_page.get();
+    (start_page != 0).then(|| TablePlace {
+        extent: Extent::new(start_page, extension.table_page_count.get()),
+        id: extension.table_id.get(),
+    })
+}
+
+fn segment_extent(entry: &SegmentEntry) -> Extent {
+    let pages = u64::from(entry.data_page_count.get()) + u64::from(entry.meta_page_count.get());
+    Extent::new(entry.start_page.get(), pages)
+}
+
+fn named_extent(named: &NamedExtent) -> Extent {
+    Extent::new(named.start_page.get(), u64::from(named.page_count.get()))
+}
+
+/// Every extent must lie in the segment region, and no two may overlap.
+fn check_extents(fixed: &Fixed, root: &Root, segments: &[SegmentEntry]) -> Result<()> {
+    let at = fixed.geometry.paddr(root.extension.self_page.get());
+    let (from, to) = (fixed.segment_start_page, root.superblock.segment_end_page.get());
+    let mut extents: Vec<Extent> = segments.iter().map(segment_extent).collect();
+    extents.extend(root.roster.named.iter().map(named_extent));
+    for extent in &extents {
+        extent.check_within(from, to, at)?;
+    }
+    extents.sort_unstable();
+    let overlaps = extents
+        .windows(2)
+        .any(|pair| matches!(pair, [a, b] if a.end_page() > b.start_page));
+    if overlaps { Err(Error::corrupt(What::Region, at)) } else { Ok(()) }
+}
+
+/// The image's head, if it is the one the superblock means.
+fn load_image(log: &Log, fixed: &Fixed, root: &Root, report: &mut MountReport) -> Option<ImagePlace> {
+    let superblock = &root.superblock;
+    let geometry = fixed.geometry;
+    let first_page = superblock.index_region_start_page.get();
+    let page_count = superblock.index_region_page_count.get();
+    let place = || {
+        let extent = Extent::new(first_page.checked_sub(1)?, page_count.checked_add(1)?);
+        let end = superblock.segment_end_page.get();
+        extent.check_within(fixed.segment_start_page, end, 0).ok()?;
+        let head = log.bytes(geometry.paddr(extent.start_page), geometry.page_len())?;
+        SegmentHeader::decode(head).filter(|header| header.kind() == Some(Kind::Meta))?;
+        let head = Meta::decode(head, meta::KIND_IMAGE, fixed.uuid)?.head;
+        let sound = head.id == root.extension.image_id
+            && head.count.get() == page_count
+            && head.seqno == root.extension.image_seqno
+            && page_count.is_power_of_two();
+        sound.then(|| ImagePlace {
+            extent,
+            id: head.id.get(),
+            used: head.used.get(),
+            seqno: head.seqno.get(),
+        })
+    };
+    let place = place();
+    report.index_rebuilt = place.is_none();
+    place
+}
+
+/// Separates registered pieces of a batch that was never completed: those behind the last commit, unless their last
+/// record or the tail completes them.
+fn split_aborted(
+    log: &Log,
+    fixed: &Fixed,
+    root: &Root,
+    mut segments: Vec<SegmentEntry>,
+    tail: &Tail,
+) -> (Vec<SegmentEntry>, Vec<SegmentEntry>) {
+    segments.sort_by_key(|entry| entry.base_seqno.get());
+    let commit_seqno = root.superblock.commit_seqno.get();
+    let is_pending = |entry: &SegmentEntry| entry.last_seqno.get() > commit_seqno;
+    if !tail.segments.is_empty() || !segments.iter().any(is_pending) {
+        return (segments, Vec::new());
+    }
+    let is_complete = |entry: &SegmentEntry| {
+        let run = Run::load(log, fixed.geometry, fixed.uuid, entry)?;
+        let last = (0..run.count)
+            .filter_map(|index| run.entry(log, index))
+            .max_by_key(|entry| entry.seqno_delta.get())?;
+        Some(log.record(run.paddr(&last)).ok()?.header.is_commit())
+    };
+    let kept = segments
+        .iter()
+        .rposition(|entry| !is_pending(entry) || is_complete(entry).unwrap_or(false))
+        .map_or(0, |at| at + 1);
+    let aborted = segments.split_off(kept);
+    (segments, aborted)
+}
+
+fn assemble(
+    disk: Arc<dyn Disk>,
+    env: Arc<dyn Env>,
+    options: &Options,
+    read_only: bool,
+    log: Log,
+    parts: &Parts,
+    report: &mut MountReport,
+) -> Result<Core> {
+    let fixed = parts.fixed.clone();
+    let geometry = fixed.geometry;
+    let clock = Clock::new(Arc::clone(&env));
+    clock.observe(parts.root.extension.clock_unix_ns.get());
+    clock.observe(parts.tail.newest_ns);
+    let image = match parts.image {
+        Some(place) => Image::new(place, geometry),
+        None => Image::void(geometry),
+    };
+    let view = build_view(&log, &env, parts, image, report)?;
+    let has_runs = !view.runs.is_empty();
+    let position = parts.position();
+    let hash = if fixed.hash_kind == HASH_SIP { KeyHash::sip(&fixed.hash_key) } else { KeyHash::Xxh3 };
+    let ring = Ring::new(
+        geometry,
+        fixed.journal_start_page,
+        fixed.journal_page_count,
+        parts.ring.next,
+    );
+    Ok(Core {
+        disk,
+        env,
+        mode: Mode {
+            durability: options.durability,
+            background: options.background,
+            overlay_min: options.overlay_min,
+            read_only,
+        },
+        hash,
+        log,
+        clock,
+        view: ArcSwap::from_pointee(view),
+        view_change: Mutex::new(()),
+        published: AtomicU64::new(position.seqno),
+        position: Mutex::new(position),
+        queue: Queue::default(),
+        writer: Mutex::new(Writer::new(parts.next_seqno(), ring)),
+        keeper: Mutex::new(keeper(parts)),
+        supply: Mutex::new(Supply::default()),
+        supply_changed: Condvar::new(),
+        merging: Mutex::new(()),
+        merge_due: Mutex::new(has_runs),
+        merge_changed: Condvar::new(),
+        index_bad: AtomicBool::new(false),
+        stopped: AtomicBool::new(false),
+        stop_reason: OnceLock::new(),
+        counters: Counters::default(),
+        fixed,
+    })
+}
+
+fn keeper(parts: &Parts) -> Keeper {
+    let superblock = &parts.root.superblock;
+    let b_page = parts.root.extension.b_page.get();
+    let free_map = Extent::new(superblock.fsm_start_page.get(), superblock.fsm_page_count.get());
+    let table = table_place(&parts.root).filter(|_| parts.is_table_sound);
+    let mut used: Vec<Extent> = parts.segments.iter().map(segment_extent).collect();
+    used.extend(parts.root.roster.named.iter().map(named_extent));
+    used.extend(parts.aborted.iter().map(segment_extent));
+    used.extend(parts.image.map(|image| image.extent));
+    used.extend(table.map(|table| table.extent));
+    if free_map.start_page >= parts.fixed.segment_start_page {
+        used.push(Extent::new(free_map.start_page - 1, free_map.page_count + 1));
+    }
+    let high_water = superblock.segment_end_page.get();
+    let in_table = |entry: &&SegmentEntry| {
+        table.is_some() && !parts.root.roster.sealed.iter().any(|fresh| fresh.seg_id == entry.seg_id)
+    };
+    let fresh = parts.segments.iter().filter(|entry| !in_table(entry));
+    Keeper {
+        epoch: superblock.epoch.get(),
+        b_page,
+        space: Space::complement(parts.fixed.segment_start_page, high_water, b_page, &mut used),
+        segments: parts.segments.iter().map(|entry| (entry.start_page.get(), *entry)).collect::<BTreeMap<_, _>>(),
+        fresh: fresh.map(|entry| entry.start_page.get()).collect(),
+        table,
+        named: parts.root.roster.named.clone(),
+        next_seg_id: parts.root.extension.next_seg_id.get(),
+        tail_seqno: parts.root.extension.tail_seqno.get(),
+        image: parts.image.unwrap_or(Image::void(parts.fixed.geometry).place),
+        free_map,
+        retired: Vec::new(),
+        dead_early: HashMap::new(),
+    }
+}
+
+/// The index as of the last commit: image, then runs sealed since, then the tail.
+fn build_view(
+    log: &Log,
+    env: &Arc<dyn Env>,
+    parts: &Parts,
+    image: Image,
+    report: &mut MountReport,
+) -> Result<View> {
+    let geometry = parts.fixed.geometry;
+    let image_seqno = image.place.seqno;
+    let newer = parts.segments.iter().filter(|entry| entry.last_seqno.get() > image_seqno);
+    let mut layers = Vec::new();
+    for entry in newer {
+        layers.push(match Run::load(log, geometry, parts.fixed.uuid, entry) {
+            Some(run) => Layer::Run(run),
+            None => {
+                report.runs_rebuilt += 1;
+                Layer::Rescanned(rescan(log, geometry, entry)?)
+            }
+        });
+    }
+    report.runs = u64::try_from(layers.len()).unwrap_or(u64::MAX);
+    let in_tail: usize = parts.tail.segments.iter().map(|segment| segment.entries.len()).sum();
+    let in_runs: usize = layers.iter().map(Layer::len).sum();
+    let must_load = report.runs_rebuilt > 0;
+    let load_runs = in_runs <= LOAD_MAX || must_load;
+    let room = in_tail + if load_runs { in_runs } else { 0 };
+    let active = Overlay::with_room(room.max(1024), env.random_u64());
+    let set = |hash, entry| active.set(log, hash, entry, u64::MAX);
+    let mut runs = Vec::new();
+    for layer in &layers {
+        match layer {
+            Layer::Run(run) if !load_runs => runs.push(*run),
+            Layer::Run(run) => {
+                for (hash, entry, seqno) in run.in_log_order(log) {
+                    if seqno > image_seqno {
+                        set(hash, entry)?;
+                    }
+                }
+            }
+            Layer::Rescanned(segment) => load_segment(segment, geometry, image_seqno, set)?,
+        }
+    }
+    for segment in &parts.tail.segments {
+        load_segment(segment, geometry, image_seqno, set)?;
+    }
+    active.forget_undo();
+    // Newest first.
+    runs.reverse();
+    Ok(View { active: Arc::new(active), frozen: None, runs: runs.into(), image: Arc::new(image) })
+}
+
+enum Layer {
+    Run(Run),
+    Rescanned(Segment),
+}
+
+impl Layer {
+    fn len(&self) -> usize {
+        match self {
+            Layer::Run(run) => run.count,
+            Layer::Rescanned(segment) => segment.entries.len(),
+        }
+    }
+}
+
+fn load_segment(
+    segment: &Segment,
+    geometry: Geometry,
+    image_seqno: u64,
+    set: impl Fn(u64, u64) -> Result<()>,
+) -> Result<()> {
+    let start = geometry.paddr(segment.extent.start_page);
+    for entry in &segment.entries {
+        if segment.base_seqno + u64::from(entry.seqno_delta.get()) > image_seqno {
+            let delete = if entry.is_delete() { DELETE_BIT } else { 0 };
+            set(entry.slot_hash.get(), (start + entry.record_offset()) | delete)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the cut physical and the gap durable. Everything here may be done again after a crash.
+fn recover(core: &Core, parts: &Parts) -> Result<()> {
+    let geometry = core.geometry();
+    let mut keeper = core.lock_keeper();
+    let mut freed = Vec::new();
+    for segment in &parts.tail.segments {
+        freed.extend(keeper.register(core, segment)?);
+    }
+    let pieces = parts.aborted.iter().map(segment_extent);
+    for extent in parts.tail.abandoned.iter().map(named_extent).chain(pieces) {
+        write_passive(&*core.disk, geometry, Kind::Free, extent)?;
+        freed.push(extent);
+    }
+    // Extents nobody began stay in reserve, under new ids: a torn header may have used up the old one.
+    keeper.named = parts.tail.untouched.clone();
+    let mut next_seg_id = keeper.next_seg_id;
+    for named in &mut keeper.named {
+        named.seg_id.set(next_seg_id);
+        next_seg_id += 1;
+    }
+    keeper.next_seg_id = next_seg_id;
+    keeper.tail_seqno = parts.next_seqno();
+    keeper.checkpoint(core)?;
+    for extent in freed {
+        keeper.space.give_back(extent);
+    }
+    core.lock_supply().reserve.extend(keeper.named.iter().copied());
+    Ok(())
+}

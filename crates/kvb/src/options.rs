@@ -1,0 +1,141 @@
+//! What a caller may choose.
+
+use crate::error::{Error, Result};
+use crate::format::superblock::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
+
+/// What a commit waits for before it returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Durability {
+    /// Visible at once. After power loss what is back is a prefix of the commit order.
+    Relaxed,
+    /// One write, one sync: the commit survives power loss.
+    SyncOnce,
+    /// As `SyncOnce`, in the order of the specification: records, sync, journal, sync.
+    #[default]
+    Sync,
+}
+
+/// Which hash finds keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HashKind {
+    /// XXH3-64: fast, but anyone can make keys that collide.
+    #[default]
+    Xxh3,
+    /// SipHash-2-4 under a random key, for keys chosen by others.
+    SipHash,
+}
+
+/// Settings of a bucket. Those of the file are fixed when it is created and read back when it is opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub(crate) page_size: u32,
+    pub(crate) index_bytes: u64,
+    pub(crate) journal_pages: u64,
+    pub(crate) max_value: u32,
+    pub(crate) segment_bytes_max: u64,
+    pub(crate) hash: HashKind,
+    pub(crate) durability: Durability,
+    pub(crate) background: bool,
+    pub(crate) overlay_min: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            page_size: 4096,
+            index_bytes: 0,
+            journal_pages: 8,
+            max_value: 1 << 30,
+            segment_bytes_max: 8 << 20,
+            hash: HashKind::Xxh3,
+            durability: Durability::Sync,
+            background: true,
+            overlay_min: 256 << 10,
+        }
+    }
+}
+
+impl Options {
+    /// Bytes in a page: a power of two from 4096 to 65536. Default 4096. Fixed at creation.
+    pub fn page_size(mut self, bytes: u32) -> Self {
+        self.page_size = bytes;
+        self
+    }
+
+    /// Bytes of index pages to make at once, rounded up to a power of two of pages. Default 0: one page,
+    /// grown as needed. Fixed at creation.
+    pub fn index_bytes(mut self, bytes: u64) -> Self {
+        self.index_bytes = bytes;
+        self
+    }
+
+    /// Pages of the journal ring, 8 to 4096. Default 8. Fixed at creation.
+    pub fn journal_pages(mut self, pages: u64) -> Self {
+        self.journal_pages = pages;
+        self
+    }
+
+    /// Largest value in bytes. Default 1 GiB. Fixed at creation.
+    pub fn max_value(mut self, bytes: u32) -> Self {
+        self.max_value = bytes;
+        self
+    }
+
+    /// Largest foreground segment in bytes, 16 KiB to 8 MiB. Default 8 MiB. Twice this bounds what is
+    /// scanned after a crash. Fixed at creation.
+    pub fn segment_bytes_max(mut self, bytes: u64) -> Self {
+        self.segment_bytes_max = bytes;
+        self
+    }
+
+    /// Which hash finds keys. Default XXH3-64. Fixed at creation.
+    pub fn hash(mut self, hash: HashKind) -> Self {
+        self.hash = hash;
+        self
+    }
+
+    /// What `put`, `delete` and `commit` wait for. Default [`Durability::Sync`].
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Whether sealing, checkpoints and index merges run on threads of the bucket's own. Default true;
+    /// without them the same work is done inside the call that makes it due, in a fixed order.
+    pub fn background(mut self, background: bool) -> Self {
+        self.background = background;
+        self
+    }
+
+    /// Index changes kept in memory before they are merged into the index on disk. Default 262144; a
+    /// quarter of the number of keys if that is more.
+    pub fn overlay_min(mut self, entries: usize) -> Self {
+        self.overlay_min = entries;
+        self
+    }
+
+    /// Checks what creation depends on.
+    pub(crate) fn check(&self) -> Result<()> {
+        let invalid = |message| Err(Error::Invalid(message));
+        if !self.page_size.is_power_of_two()
+            || !(PAGE_SIZE_MIN..=PAGE_SIZE_MAX).contains(&self.page_size)
+        {
+            return invalid("page size must be a power of two from 4096 to 65536");
+        }
+        if !(8..=4096).contains(&self.journal_pages) {
+            return invalid("the journal must have 8 to 4096 pages");
+        }
+        if !((16 << 10)..=(8 << 20)).contains(&self.segment_bytes_max)
+            || self.segment_bytes_max < 4 * u64::from(self.page_size)
+        {
+            return invalid("segments must be 16 KiB to 8 MiB and at least four pages");
+        }
+        if self.index_bytes > 1 << 40 {
+            return invalid("the index may not start larger than 1 TiB");
+        }
+        if self.overlay_min == 0 {
+            return invalid("the overlay must hold at least one entry");
+        }
+        Ok(())
+    }
+}

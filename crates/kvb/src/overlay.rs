@@ -1,0 +1,368 @@
+//! The overlay: index changes since the image, in memory.
+//!
+//! One writer, any number of readers, no lock on the way of either in the ordinary case.
+//!
+//! Invariants
+//! - A slot, once it has a hash, keeps it; only its address changes. So a reader's probe never misses.
+//! - A slot names the newest record of its key. While a commit is applied but not yet published, `undo` holds
+//!   what the slot named before, so a reader that must not see the commit yet can go back one step.
+//! - Entries of one hash are few: from [`FLOOD`] on they go to a map under a secret second hash.
+
+use std::collections::HashMap;
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use siphasher::sip::SipHasher24;
+use zerocopy::FromZeros;
+
+use crate::error::Result;
+use crate::format::filter;
+use crate::format::record::Record;
+use crate::log::Log;
+
+/// Bit of an entry's address that says its record is a DELETE.
+pub(crate) const DELETE_BIT: u64 = 1 << 63;
+/// Keys of one hash that are compared in turn.
+const FLOOD: usize = 8;
+
+/// What the overlay knows about a key.
+#[derive(Debug)]
+pub(crate) enum Lookup<'a> {
+    /// Nothing: look further down.
+    Absent,
+    /// Its newest visible record, which may be a DELETE.
+    Found(Record<'a>),
+}
+
+#[derive(Debug)]
+struct Flooded {
+    entry: AtomicU64,
+    before: Option<u64>,
+}
+
+type Flood = HashMap<(u64, u64), Vec<Flooded>>;
+
+/// Index changes in memory.
+#[derive(Debug)]
+pub(crate) struct Overlay {
+    /// Hash and address alternate.
+    slots: Box<[AtomicU64]>,
+    slot_count: usize,
+    used: AtomicUsize,
+    filter: Box<[AtomicU64]>,
+    undo: RwLock<HashMap<usize, u64>>,
+    flood: RwLock<Flood>,
+    flooded: AtomicBool,
+    secret: u64,
+}
+
+impl Overlay {
+    /// An overlay with room for this many entries.
+    pub(crate) fn with_room(entries: usize, secret: u64) -> Overlay {
+        let slots = entries.saturating_add(entries / 3).max(64);
+        let words = filter::word_count(u64::try_from(slots / 4 * 3).unwrap_or(u64::MAX));
+        Overlay {
+            slots: zeroed(slots * 2),
+            slot_count: slots,
+            used: AtomicUsize::new(0),
+            filter: zeroed(usize::try_from(words).unwrap_or(usize::MAX)),
+            undo: RwLock::default(),
+            flood: RwLock::default(),
+            flooded: AtomicBool::new(false),
+            secret,
+        }
+    }
+
+    /// Entries in it.
+    pub(crate) fn len(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Entries it can take before it must grow.
+    pub(crate) fn room(&self) -> usize {
+        self.slot_count / 4 * 3
+    }
+
+    /// A copy with at least this much room; the writer's way to grow, between commits.
+    pub(crate) fn grown(&self, entries: usize) -> Overlay {
+        let grown = Overlay::with_room(entries.max(self.room() * 2), self.secret);
+        for at in 0..self.slot_count {
+            let (hash, entry) = self.slot(at);
+            if hash != 0 {
+                grown.place(hash, entry);
+            }
+        }
+        let mut flood = Flood::new();
+        for (hashes, chain) in self.flood.read().expect("no panic under the lock").iter() {
+            let copy = |flooded: &Flooded| Flooded {
+                entry: AtomicU64::new(flooded.entry.load(Ordering::Relaxed)),
+                before: None,
+            };
+            grown.add_to_filter(hashes.0);
+            flood.insert(*hashes, chain.iter().map(copy).collect());
+        }
+        grown.used.store(self.len(), Ordering::Relaxed);
+        grown.flooded.store(!flood.is_empty(), Ordering::Relaxed);
+        *grown.flood.write().expect("no panic under the lock") = flood;
+        grown
+    }
+
+    #[inline]
+    fn home(&self, hash: u64) -> usize {
+        // Mixed with a secret, so that hashes chosen to share low bits do not share a neighbourhood.
+        let mixed = (hash ^ self.secret).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        filter::scale(mixed, self.slot_count)
+    }
+
+    #[inline]
+    fn next(&self, at: usize) -> usize {
+        if at + 1 == self.slot_count { 0 } else { at + 1 }
+    }
+
+    #[inline]
+    fn slot(&self, at: usize) -> (u64, u64) {
+        match self.slots.get(2 * at..2 * at + 2) {
+            // Acquire: the address was stored before the hash.
+            Some([hash, entry]) => (hash.load(Ordering::Acquire), entry.load(Ordering::Acquire)),
+            _ => (0, 0),
+        }
+    }
+
+    #[inline]
+    fn may_contain(&self, hash: u64) -> bool {
+        let probe = filter::probe(hash, self.filter.len());
+        self.filter
+            .get(probe.word)
+            .is_none_or(|word| word.load(Ordering::Acquire) & probe.mask == probe.mask)
+    }
+
+    /// Finds a key as of the commits published.
+    #[inline]
+    pub(crate) fn find<'a>(
+        &self,
+        log: &'a Log,
+        hash: u64,
+        key: &[u8],
+        published: &AtomicU64,
+    ) -> Result<Lookup<'a>> {
+        if !self.may_contain(hash) {
+            return Ok(Lookup::Absent);
+        }
+        let mut at = self.home(hash);
+        loop {
+            let (found, entry) = self.slot(at);
+            if found == 0 {
+                break;
+            }
+            if found == hash {
+                let record = log.record(entry & !DELETE_BIT)?;
+                if record.key == key {
+                    return self.visible(log, at, record, published);
+                }
+            }
+            at = self.next(at);
+        }
+        if self.flooded.load(Ordering::Acquire) {
+            return self.find_flooded(log, hash, key, published);
+        }
+        Ok(Lookup::Absent)
+    }
+
+    /// The record a slot names, or the one before if its commit is not published yet.
+    #[inline]
+    fn visible<'a>(
+        &self,
+        log: &'a Log,
+        at: usize,
+        record: Record<'a>,
+        published: &AtomicU64,
+    ) -> Result<Lookup<'a>> {
+        if record.header.seqno.get() <= published.load(Ordering::Acquire) {
+            return Ok(Lookup::Found(record));
+        }
+        self.visible_before(log, at, published)
+    }
+
+    #[cold]
+    fn visible_before<'a>(
+        &self,
+        log: &'a Log,
+        at: usize,
+        published: &AtomicU64,
+    ) -> Result<Lookup<'a>> {
+        // Under the lock the writer cannot clear `undo`. If the record is still too new after that, its commit is
+        // under way, and `undo` tells what the slot named before it; a slot the commit made has no such entry.
+        let undo = self.undo.read().expect("no panic under the lock");
+        let record = log.record(self.slot(at).1 & !DELETE_BIT)?;
+        if record.header.seqno.get() <= published.load(Ordering::Acquire) {
+            return Ok(Lookup::Found(record));
+        }
+        match undo.get(&at) {
+            None => Ok(Lookup::Absent),
+            Some(before) => Ok(Lookup::Found(log.record(before & !DELETE_BIT)?)),
+        }
+    }
+
+    #[cold]
+    fn find_flooded<'a>(
+        &self,
+        log: &'a Log,
+        hash: u64,
+        key: &[u8],
+        published: &AtomicU64,
+    ) -> Result<Lookup<'a>> {
+        let flood = self.flood.read().expect("no panic under the lock");
+        for flooded in flood.get(&(hash, self.second_hash(key))).into_iter().flatten() {
+            let record = log.record(flooded.entry.load(Ordering::Acquire) & !DELETE_BIT)?;
+            if record.key != key {
+                continue;
+            }
+            if record.header.seqno.get() <= published.load(Ordering::Acquire) {
+                return Ok(Lookup::Found(record));
+            }
+            return match flooded.before {
+                None => Ok(Lookup::Absent),
+                Some(before) => Ok(Lookup::Found(log.record(before & !DELETE_BIT)?)),
+            };
+        }
+        Ok(Lookup::Absent)
+    }
+
+    fn second_hash(&self, key: &[u8]) -> u64 {
+        SipHasher24::new_with_keys(self.secret, !self.secret).hash(key)
+    }
+
+    /// True if some key of this hash has an entry.
+    pub(crate) fn has_hash(&self, hash: u64) -> bool {
+        let mut at = self.home(hash);
+        while self.may_contain(hash) {
+            match self.slot(at).0 {
+                0 => return false,
+                found if found == hash => return true,
+                _ => at = self.next(at),
+            }
+        }
+        false
+    }
+
+    /// Loads the home of a hash into the cache; a batch does this for all its keys first.
+    #[inline]
+    pub(crate) fn touch(&self, hash: u64) -> u64 {
+        self.slots.get(2 * self.home(hash)).map_or(0, |slot| slot.load(Ordering::Relaxed))
+    }
+
+    /// Writer only: names the newest record of a key. There must be room. `published` is the last seqno readers
+    /// may see; what a slot named up to then is kept for them.
+    pub(crate) fn set(&self, log: &Log, hash: u64, entry: u64, published: u64) -> Result<()> {
+        let mut at = self.home(hash);
+        let mut others = 0;
+        // The key is read only if a slot has the same hash: mostly none has.
+        let mut own_key = None;
+        loop {
+            let (found, before) = self.slot(at);
+            if found == 0 {
+                break;
+            }
+            if found == hash {
+                let key = *own_key.get_or_insert(log.record(entry & !DELETE_BIT)?.key);
+                let known = log.record(before & !DELETE_BIT)?;
+                if known.key == key {
+                    if known.header.seqno.get() <= published {
+                        self.undo.write().expect("no panic under the lock").insert(at, before);
+                    }
+                    self.store(at, entry);
+                    return Ok(());
+                }
+                others += 1;
+            }
+            at = self.next(at);
+        }
+        if others >= FLOOD {
+            let key = log.record(entry & !DELETE_BIT)?.key;
+            return self.set_flooded(log, hash, key, entry, published);
+        }
+        self.place_at(at, hash, entry);
+        self.used.store(self.len() + 1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    #[cold]
+    fn set_flooded(&self, log: &Log, hash: u64, key: &[u8], entry: u64, published: u64) -> Result<()> {
+        let second = self.second_hash(key);
+        let mut flood = self.flood.write().expect("no panic under the lock");
+        let chain = flood.entry((hash, second)).or_default();
+        for flooded in chain.iter_mut() {
+            let before = flooded.entry.load(Ordering::Relaxed);
+            let known = log.record(before & !DELETE_BIT)?;
+            if known.key == key {
+                if known.header.seqno.get() <= published {
+                    flooded.before = Some(before);
+                }
+                flooded.entry.store(entry, Ordering::Release);
+                return Ok(());
+            }
+        }
+        chain.push(Flooded { entry: AtomicU64::new(entry), before: None });
+        drop(flood);
+        self.add_to_filter(hash);
+        self.used.store(self.len() + 1, Ordering::Relaxed);
+        self.flooded.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Writer only: the commit is published, nobody needs to go back any more.
+    pub(crate) fn forget_undo(&self) {
+        self.undo.write().expect("no panic under the lock").clear();
+    }
+
+    fn place(&self, hash: u64, entry: u64) {
+        let mut at = self.home(hash);
+        while self.slot(at).0 != 0 {
+            at = self.next(at);
+        }
+        self.place_at(at, hash, entry);
+    }
+
+    fn place_at(&self, at: usize, hash: u64, entry: u64) {
+        self.add_to_filter(hash);
+        self.store(at, entry);
+        if let Some(slot) = self.slots.get(2 * at) {
+            // Release: whoever sees the hash sees the address.
+            slot.store(hash, Ordering::Release);
+        }
+    }
+
+    fn store(&self, at: usize, entry: u64) {
+        if let Some(slot) = self.slots.get(2 * at + 1) {
+            slot.store(entry, Ordering::Release);
+        }
+    }
+
+    fn add_to_filter(&self, hash: u64) {
+        let probe = filter::probe(hash, self.filter.len());
+        if let Some(word) = self.filter.get(probe.word) {
+            // One writer: no other store can come between. Release: seen before the slot is.
+            word.store(word.load(Ordering::Relaxed) | probe.mask, Ordering::Release);
+        }
+    }
+
+    /// Every entry, in no order: hash and address with its DELETE bit.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(u64, u64)) {
+        for at in 0..self.slot_count {
+            let (hash, entry) = self.slot(at);
+            if hash != 0 {
+                visit(hash, entry);
+            }
+        }
+        let flood = self.flood.read().expect("no panic under the lock");
+        for ((hash, _), chain) in flood.iter() {
+            for flooded in chain {
+                visit(*hash, flooded.entry.load(Ordering::Acquire));
+            }
+        }
+    }
+}
+
+fn zeroed(len: usize) -> Box<[AtomicU64]> {
+    <[AtomicU64]>::new_box_zeroed_with_elems(len).expect("memory for the overlay")
+}

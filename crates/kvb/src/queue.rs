@@ -1,0 +1,188 @@
+//! Group commit: commits that wait at the same time share one write and one sync.
+//!
+//! Whoever finds nobody at work leads: it commits its own batch and everything queued. Then it gives the lead to the
+//! first who queued meanwhile. A leader waits for company only if the last group had some, and at most a quarter of
+//! the last sync, so a lone writer is never delayed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+
+use crate::batch::Batch;
+use crate::core::{Core, lock};
+use crate::error::{Error, Result};
+use crate::options::Durability;
+
+/// Most batches in a group.
+const GROUP_MAX: usize = 256;
+/// Longest wait for company.
+const WAIT_MAX_NS: u64 = 4_000_000;
+
+/// Commits waiting for a leader.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    last_sync_ns: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: Vec<Waiter>,
+    is_led: bool,
+    /// Size of the last group.
+    last_group: usize,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    batch: Batch,
+    durability: Durability,
+    seat: Arc<Seat>,
+}
+
+/// Where a queued commit waits for what becomes of it.
+#[derive(Debug, Default)]
+struct Seat {
+    outcome: Mutex<Option<Outcome>>,
+    ready: Condvar,
+}
+
+#[derive(Debug)]
+enum Outcome {
+    Done(Result<()>),
+    Lead,
+}
+
+impl Seat {
+    fn give(&self, outcome: Outcome) {
+        *lock(&self.outcome) = Some(outcome);
+        self.ready.notify_one();
+    }
+
+    fn wait(&self) -> Outcome {
+        let mut outcome = lock(&self.outcome);
+        loop {
+            match outcome.take() {
+                Some(outcome) => return outcome,
+                None => outcome = self.ready.wait(outcome).expect("no panic while seated"),
+            }
+        }
+    }
+}
+
+impl Queue {
+    /// Notes how long a sync took.
+    pub(crate) fn synced_in(&self, nanos: u64) {
+        self.last_sync_ns.store(nanos, Ordering::Relaxed);
+    }
+}
+
+impl Core {
+    /// Commits a batch, with others if others commit at the same time.
+    pub(crate) fn commit(&self, batch: Batch, durability: Durability) -> Result<()> {
+        self.check_writable()?;
+        batch.check(self.fixed.max_value)?;
+        let seat = {
+            let mut state = lock(&self.queue.state);
+            if state.is_led {
+                let seat = Arc::new(Seat::default());
+                state.waiting.push(Waiter { batch, durability, seat: Arc::clone(&seat) });
+                seat
+            } else {
+                state.is_led = true;
+                drop(state);
+                return self.lead_with(batch, durability);
+            }
+        };
+        match seat.wait() {
+            Outcome::Done(result) => result,
+            Outcome::Lead => self.lead_group(&seat),
+        }
+    }
+
+    /// Leads with a batch that never queued.
+    fn lead_with(&self, batch: Batch, durability: Durability) -> Result<()> {
+        let mut others = self.gather(1);
+        if others.is_empty() {
+            let result = self.commit_group(&mut self.lock_writer(), &mut [batch], durability);
+            self.hand_lead_on(1);
+            return result;
+        }
+        let mut batches = vec![batch];
+        let durability = others.iter().map(|waiter| waiter.durability).fold(durability, Ord::max);
+        batches.extend(others.iter_mut().map(|waiter| std::mem::take(&mut waiter.batch)));
+        let mut results = self.commit_all(batches, durability).into_iter();
+        let own = results.next().unwrap_or(Ok(()));
+        for (waiter, result) in others.iter().zip(results) {
+            waiter.seat.give(Outcome::Done(result));
+        }
+        self.hand_lead_on(others.len() + 1);
+        own
+    }
+
+    /// Leads a group in which the caller's batch is queued.
+    fn lead_group(&self, own_seat: &Arc<Seat>) -> Result<()> {
+        let mut waiters = self.gather(0);
+        let durability =
+            waiters.iter().map(|waiter| waiter.durability).fold(Durability::Relaxed, Ord::max);
+        let batches = waiters.iter_mut().map(|waiter| std::mem::take(&mut waiter.batch)).collect();
+        let results = self.commit_all(batches, durability);
+        let mut own = Ok(());
+        for (waiter, result) in waiters.iter().zip(results) {
+            if Arc::ptr_eq(&waiter.seat, own_seat) {
+                own = result;
+            } else {
+                waiter.seat.give(Outcome::Done(result));
+            }
+        }
+        self.hand_lead_on(waiters.len());
+        own
+    }
+
+    /// Takes what is queued, after a short wait if the last group was larger than what is here now.
+    fn gather(&self, own: usize) -> Vec<Waiter> {
+        let mut state = lock(&self.queue.state);
+        if state.last_group > 1 && state.waiting.len() + own < state.last_group {
+            let limit = (self.queue.last_sync_ns.load(Ordering::Relaxed) / 4).min(WAIT_MAX_NS);
+            let start = self.env.monotonic_ns();
+            while state.waiting.len() + own < state.last_group
+                && self.env.monotonic_ns().saturating_sub(start) < limit
+            {
+                drop(state);
+                std::thread::yield_now();
+                state = lock(&self.queue.state);
+            }
+        }
+        let mut bytes = 0;
+        let limit = self.geometry().paddr(self.fixed.segment_page_max);
+        let fits = |waiter: &Waiter| {
+            bytes += u64::try_from(waiter.batch.bytes.len()).unwrap_or(u64::MAX);
+            bytes <= limit
+        };
+        let count = state.waiting.iter().take(GROUP_MAX).map(fits).take_while(|fits| *fits).count();
+        // A batch that is over the limit alone goes alone.
+        let count = if own == 0 { count.max(1).min(state.waiting.len()) } else { count };
+        state.waiting.drain(..count).collect()
+    }
+
+    fn hand_lead_on(&self, group: usize) {
+        let mut state = lock(&self.queue.state);
+        state.last_group = group;
+        match state.waiting.first() {
+            Some(next) => next.seat.give(Outcome::Lead),
+            None => state.is_led = false,
+        }
+    }
+
+    /// Commits batches together. If there is no space for all of them, each is tried alone.
+    fn commit_all(&self, mut batches: Vec<Batch>, durability: Durability) -> Vec<Result<()>> {
+        let mut writer = self.lock_writer();
+        match self.commit_group(&mut writer, &mut batches, durability) {
+            Ok(()) => batches.iter().map(|_| Ok(())).collect(),
+            Err(Error::NoSpace) => batches
+                .into_iter()
+                .map(|batch| self.commit_group(&mut writer, &mut [batch], durability))
+                .collect(),
+            Err(error) => batches.iter().map(|_| Err(error.share())).collect(),
+        }
+    }
+}

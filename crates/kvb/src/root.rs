@@ -1,0 +1,164 @@
+//! Finding the superblock that counts.
+//!
+//! A copy counts only whole: superblock, extension and roster of one epoch. Of those that count, the greater epoch
+//! wins. Copies stand in page 0, in the page that page 0 names, and in the file's last page; if page 0 is lost, the
+//! search goes back from the end.
+
+use host::Disk;
+
+use crate::error::{Error, Result, What};
+use crate::extent::Extent;
+use crate::format::extension::{self, Extension};
+use crate::format::roster::{self, Roster};
+use crate::format::superblock::{MAGIC, PAGE_SIZE_MIN, Refused, Superblock, VERSION_MAJOR};
+
+/// How far back from the end a lost superblock is looked for.
+const SEARCH_MAX: u64 = 256 << 20;
+
+/// A superblock with what stands behind it.
+#[derive(Clone, Debug)]
+pub(crate) struct Root {
+    pub(crate) superblock: Superblock,
+    pub(crate) extension: Extension,
+    pub(crate) roster: Roster,
+}
+
+/// Finds the superblock that counts.
+pub(crate) fn choose(disk: &dyn Disk, file_len: u64) -> Result<Root> {
+    let (first, page_size) = match load(disk, file_len, 0) {
+        Ok(root) => {
+            let page_size = u64::from(root.superblock.page_size.get());
+            (Some(root), Some(page_size))
+        }
+        Err(Loss::Version(error)) => return Err(error),
+        Err(Loss::Incomplete(page_size)) => (None, Some(page_size)),
+        Err(Loss::Damaged) => (None, None),
+        Err(Loss::Io(error)) => return Err(error),
+    };
+    let mut candidates: Vec<u64> = Vec::new();
+    if let (Some(root), Some(page_size)) = (&first, page_size) {
+        candidates.push(root.extension.b_page.get().saturating_mul(page_size));
+    }
+    if let Some(page_size) = page_size {
+        candidates.push((file_len / page_size).saturating_sub(1) * page_size);
+    }
+    let mut best = first;
+    for at in candidates {
+        let Ok(root) = load(disk, file_len, at) else { continue };
+        let is_sibling = best.as_ref().is_none_or(|best| {
+            (best.superblock.file_uuid_hi, best.superblock.file_uuid_lo)
+                == (root.superblock.file_uuid_hi, root.superblock.file_uuid_lo)
+        });
+        let is_newer =
+            best.as_ref().is_none_or(|best| root.superblock.epoch.get() > best.superblock.epoch.get());
+        if is_sibling && is_newer {
+            best = Some(root);
+        }
+    }
+    match best {
+        Some(root) => Ok(root),
+        None => search(disk, file_len),
+    }
+}
+
+/// Looks for superblock B from the end of the file.
+fn search(disk: &dyn Disk, file_len: u64) -> Result<Root> {
+    let step = u64::from(PAGE_SIZE_MIN);
+    let mut at = file_len / step * step;
+    let stop = file_len.saturating_sub(SEARCH_MAX);
+    while at >= step && at > stop {
+        at -= step;
+        match load(disk, file_len, at) {
+            Ok(root) => return Ok(root),
+            Err(Loss::Version(error) | Loss::Io(error)) => return Err(error),
+            Err(_) => {}
+        }
+    }
+    let mut magic = [0; 4];
+    let is_ours = file_len >= 4
+        && disk.read_at(0, &mut magic).is_ok()
+        && u32::from_le_bytes(magic) == MAGIC;
+    if is_ours {
+        Err(Error::corrupt(What::Superblock, 0))
+    } else {
+        Err(Error::Invalid("the file is not a kvb bucket"))
+    }
+}
+
+enum Loss {
+    Damaged,
+    /// The superblock holds, but not what belongs to it; its page size is known.
+    Incomplete(u64),
+    Version(Error),
+    Io(Error),
+}
+
+fn load(disk: &dyn Disk, file_len: u64, at: u64) -> std::result::Result<Root, Loss> {
+    let mut sector = [0; 512];
+    if at.checked_add(512).is_none_or(|end| end > file_len) {
+        return Err(Loss::Damaged);
+    }
+    let read = |at, buf: &mut [u8]| {
+        disk.read_at(at, buf).map_err(|error| Loss::Io(Error::io("read a superblock")(error)))
+    };
+    read(at, &mut sector)?;
+    let superblock = Superblock::decode(&sector).map_err(|refused| match refused {
+        Refused::Damaged => Loss::Damaged,
+        Refused::Version(found) => version(format!("version {found}")),
+        Refused::Flags(flags) => version(format!("with unknown features {flags:#x}")),
+    })?;
+    let page_size = u64::from(superblock.page_size.get());
+    let incomplete = || Loss::Incomplete(page_size);
+    if at.checked_add(page_size).is_none_or(|end| end > file_len) || at % page_size != 0 {
+        return Err(incomplete());
+    }
+    let uuid = (superblock.file_uuid_hi.get(), superblock.file_uuid_lo.get());
+    let epoch = superblock.epoch.get();
+    let extension = sector
+        .get(extension::OFFSET..)
+        .and_then(|bytes| Extension::decode(bytes, epoch, uuid))
+        .ok_or_else(incomplete)?;
+    if extension.self_page.get() != at / page_size {
+        return Err(incomplete());
+    }
+    let mut page = vec![0; usize::try_from(page_size).unwrap_or(0)];
+    read(at, &mut page)?;
+    let roster = page
+        .get(roster::OFFSET..)
+        .and_then(|bytes| Roster::decode(bytes, epoch, uuid))
+        .ok_or_else(incomplete)?;
+    let root = Root { superblock, extension, roster };
+    if regions_hold(&root, file_len / page_size) { Ok(root) } else { Err(incomplete()) }
+}
+
+fn version(found: String) -> Loss {
+    Loss::Version(Error::Version { found, supported: VERSION_MAJOR })
+}
+
+/// Every region must be inside the file, in its order.
+fn regions_hold(root: &Root, file_pages: u64) -> bool {
+    let (superblock, extension) = (&root.superblock, &root.extension);
+    let b_page = extension.b_page.get();
+    let segment_start = superblock.segment_start_page.get();
+    let segment_end = superblock.segment_end_page.get();
+    let within = |start: u64, count: u64, from: u64, to: u64| {
+        Extent::new(start, count).check_within(from, to, 0).is_ok()
+    };
+    let free_map = (superblock.fsm_start_page.get(), superblock.fsm_page_count.get());
+    b_page < file_pages
+        && segment_start <= segment_end
+        && segment_end <= b_page
+        && within(
+            superblock.journal_start_page.get(),
+            superblock.journal_page_count.get(),
+            1,
+            segment_start,
+        )
+        && (within(free_map.0, free_map.1, 1, superblock.journal_start_page.get())
+            || within(free_map.0, free_map.1, segment_start + 1, segment_end))
+        && extension.segment_page_max.get() > 0
+        && extension.index_page_min.get() < 1 << 40
+        && extension.hash_kind.get() <= extension::HASH_SIP
+        && superblock.commit_seqno.get() < extension.tail_seqno.get()
+        && extension.tail_seqno.get() < 1 << 62
+}

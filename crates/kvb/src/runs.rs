@@ -1,0 +1,121 @@
+//! Runs of sealed segments, read through the mapping.
+//!
+//! After a crash the image may be behind by many segments. Their runs are then probed where they lie, newest
+//! first, until they have been folded into the index; opening does not wait for that.
+
+use crate::error::Result;
+use crate::extent::{Extent, Geometry};
+use crate::format::filter;
+use crate::format::meta::{self, Meta};
+use crate::format::record::Record;
+use crate::format::roster::SegmentEntry;
+use crate::format::run::RunEntry;
+use crate::group::find_in_group;
+use crate::log::Log;
+use crate::overlay::DELETE_BIT;
+
+/// A sealed segment's run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    /// Where the segment starts.
+    pub(crate) segment_paddr: u64,
+    /// Seqno of its first record.
+    pub(crate) base_seqno: u64,
+    /// Entries in the run.
+    pub(crate) count: usize,
+    entries_at: u64,
+    filter_at: u64,
+    filter_len: usize,
+}
+
+impl Run {
+    /// Finds and checks the run of a registered segment; `None` if its side data is damaged.
+    pub(crate) fn load(
+        log: &Log,
+        geometry: Geometry,
+        uuid: (u64, u64),
+        entry: &SegmentEntry,
+    ) -> Option<Run> {
+        let side = Extent::new(
+            entry.start_page.get() + u64::from(entry.data_page_count.get()),
+            u64::from(entry.meta_page_count.get()),
+        );
+        let at = geometry.paddr(side.start_page);
+        let extent = log.bytes(at, usize::try_from(geometry.paddr(side.page_count)).ok()?)?;
+        let meta = Meta::decode(extent, meta::KIND_SIDE, uuid)?;
+        if meta.head.id.get() != entry.seg_id.get()
+            || meta.head.seqno.get() != entry.base_seqno.get()
+            || meta.head.count.get() != u64::from(entry.record_count.get())
+        {
+            return None;
+        }
+        let section = |kind| {
+            let section = meta.section(kind)?;
+            let offset = usize::try_from(section.offset.get()).ok()?;
+            let len = usize::try_from(section.length.get()).ok()?;
+            let bytes = extent.get(offset..offset.checked_add(len)?)?;
+            (crate::format::crc(bytes) == section.crc32c.get()).then_some((section, bytes))
+        };
+        let (entries, bytes) = section(meta::SECTION_RUN)?;
+        let (filter, filter_bytes) = section(meta::SECTION_FILTER)?;
+        let count = usize::try_from(entry.record_count.get()).ok()?;
+        (bytes.len() == count.checked_mul(RunEntry::SIZE)?).then_some(Run {
+            segment_paddr: geometry.paddr(entry.start_page.get()),
+            base_seqno: entry.base_seqno.get(),
+            count,
+            entries_at: at + entries.offset.get(),
+            filter_at: at + filter.offset.get(),
+            filter_len: filter_bytes.len(),
+        })
+    }
+
+    /// The i-th entry in order.
+    #[inline]
+    pub(crate) fn entry(&self, log: &Log, index: usize) -> Option<RunEntry> {
+        if index >= self.count {
+            return None;
+        }
+        let at = u64::try_from(index * RunEntry::SIZE).ok()?;
+        log.bytes(self.entries_at + at, RunEntry::SIZE).and_then(crate::format::read)
+    }
+
+    /// Where an entry's record starts.
+    pub(crate) fn paddr(&self, entry: &RunEntry) -> u64 {
+        self.segment_paddr + entry.record_offset()
+    }
+
+    /// Slot hash, overlay entry and seqno of every record, oldest first.
+    pub(crate) fn in_log_order(&self, log: &Log) -> Vec<(u64, u64, u64)> {
+        let mut entries: Vec<RunEntry> =
+            (0..self.count).filter_map(|index| self.entry(log, index)).collect();
+        entries.sort_unstable_by_key(|entry| entry.seqno_delta.get());
+        let change = |entry: &RunEntry| {
+            let delete = if entry.is_delete() { DELETE_BIT } else { 0 };
+            let seqno = self.base_seqno + u64::from(entry.seqno_delta.get());
+            (entry.slot_hash.get(), self.paddr(entry) | delete, seqno)
+        };
+        entries.iter().map(change).collect()
+    }
+
+    /// The newest record of a key in this segment.
+    pub(crate) fn find<'a>(&self, log: &'a Log, hash: u64, key: &[u8]) -> Result<Option<Record<'a>>> {
+        let filter = log.bytes(self.filter_at, self.filter_len);
+        if filter.is_some_and(|bytes| !filter::may_contain(bytes, hash)) {
+            return Ok(None);
+        }
+        let (mut low, mut high) = (0, self.count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.entry(log, middle).is_some_and(|entry| entry.slot_hash.get() < hash) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        find_in_group(log, key, |index| {
+            let at = usize::try_from(index).ok().and_then(|index| low.checked_add(index));
+            let entry = at.and_then(|at| self.entry(log, at));
+            Ok(entry.filter(|entry| entry.slot_hash.get() == hash).map(|entry| self.paddr(&entry)))
+        })
+    }
+}

@@ -1,0 +1,150 @@
+//! The tail: records that no registered segment holds, found by walking the extents the superblock names.
+//!
+//! The walk follows seqnos: a record counts only if its CRCs hold and its seqno is the next one; a segment goes on
+//! where the one before ended. It ends at the first record that does not fit, and what counts ends at the last
+//! commit mark before that.
+
+use crate::extent::{Extent, Geometry};
+use crate::format::index_page::slot_hash;
+use crate::format::record::{DELETE, Record};
+use crate::format::roster::NamedExtent;
+use crate::format::segment::{Kind, SegmentHeader};
+use crate::log::Log;
+use crate::segment::{HEADER_LEN, Segment};
+
+/// What the walk found.
+#[derive(Debug, Default)]
+pub(crate) struct Tail {
+    /// Segments with committed records, cut behind the last of them, in order.
+    pub(crate) segments: Vec<Segment>,
+    /// Extents with nothing committed in them but a segment begun.
+    pub(crate) abandoned: Vec<NamedExtent>,
+    /// Extents nothing was written to.
+    pub(crate) untouched: Vec<NamedExtent>,
+    /// The seqno the walk was looking for when it ended.
+    pub(crate) next_seqno: u64,
+    /// Where it looked.
+    pub(crate) stopped_at: u64,
+    /// Records that held.
+    pub(crate) scanned: u64,
+    /// Records that held but were committed by no mark.
+    pub(crate) discarded: u64,
+    /// Bytes looked at.
+    pub(crate) bytes: u64,
+    /// Newest time stamp of a committed record.
+    pub(crate) newest_ns: u64,
+}
+
+/// A point behind a commit mark.
+#[derive(Clone, Copy)]
+struct Cut {
+    segment: usize,
+    count: usize,
+    len: u64,
+    live_bytes: u64,
+    scanned: u64,
+}
+
+/// Walks the named extents from `tail_seqno`.
+pub(crate) fn scan(log: &Log, geometry: Geometry, named: &[NamedExtent], tail_seqno: u64) -> Tail {
+    let mut tail = Tail { next_seqno: tail_seqno, ..Tail::default() };
+    let mut begun = Vec::new();
+    for extent in named {
+        match begun_segment(log, geometry, extent) {
+            Some(segment) => begun.push((segment, *extent)),
+            None => tail.untouched.push(*extent),
+        }
+    }
+    begun.sort_by_key(|(segment, _)| segment.base_seqno);
+    let first = named.first().map_or(0, |extent| geometry.paddr(extent.start_page.get()));
+    tail.stopped_at = begun.first().map_or(first, |(segment, _)| segment.end_paddr(geometry));
+    let mut cut: Option<Cut> = None;
+    let mut walked = 0;
+    for (index, (segment, _)) in begun.iter_mut().enumerate() {
+        if segment.base_seqno != tail.next_seqno {
+            break;
+        }
+        walk(log, geometry, segment, index, &mut tail, &mut cut);
+        tail.stopped_at = segment.end_paddr(geometry);
+        walked = index + 1;
+    }
+    tail.discarded = tail.scanned - cut.map_or(0, |cut| cut.scanned);
+    let kept = cut.map_or(0, |cut| cut.segment + 1);
+    tracing::debug!(begun = begun.len(), walked, kept, "tail walked");
+    for (index, (mut segment, extent)) in begun.into_iter().enumerate() {
+        match cut {
+            Some(cut) if cut.segment == index => {
+                segment.entries.truncate(cut.count);
+                segment.len = cut.len;
+                segment.live_bytes = cut.live_bytes;
+                tail.segments.push(segment);
+            }
+            _ if index < kept => tail.segments.push(segment),
+            _ => tail.abandoned.push(extent),
+        }
+    }
+    tail
+}
+
+/// The segment begun in a named extent, with no records yet.
+fn begun_segment(log: &Log, geometry: Geometry, named: &NamedExtent) -> Option<Segment> {
+    let start = geometry.paddr(named.start_page.get());
+    let header = log
+        .bytes(start, usize::try_from(HEADER_LEN).ok()?)
+        .and_then(SegmentHeader::decode)
+        .filter(|header| header.kind() == Some(Kind::Data) && header.seg_id == named.seg_id)?;
+    Some(Segment {
+        extent: Extent::new(named.start_page.get(), u64::from(named.page_count.get())),
+        seg_id: header.seg_id.get(),
+        base_seqno: header.base_seqno.get(),
+        start_unix_ns: header.start_unix_ns.get(),
+        writer_pid: header.writer_pid.get(),
+        len: HEADER_LEN,
+        live_bytes: 0,
+        entries: Vec::new(),
+    })
+}
+
+fn walk(
+    log: &Log,
+    geometry: Geometry,
+    segment: &mut Segment,
+    index: usize,
+    tail: &mut Tail,
+    cut: &mut Option<Cut>,
+) {
+    while let Some(record) = next_record(log, geometry, segment, tail.next_seqno) {
+        let len = record.header.record_len();
+        // A writer always leaves room to seal.
+        if !segment.fits(geometry, len) {
+            break;
+        }
+        segment.push(slot_hash(record.header.hash64.get()), record.header.kind == DELETE, len);
+        tail.next_seqno += 1;
+        tail.scanned += 1;
+        tail.bytes += len;
+        if record.header.is_commit() {
+            tail.newest_ns = tail.newest_ns.max(record.header.timestamp_ns.get());
+            *cut = Some(Cut {
+                segment: index,
+                count: segment.entries.len(),
+                len: segment.len,
+                live_bytes: segment.live_bytes,
+                scanned: tail.scanned,
+            });
+        }
+    }
+}
+
+/// The record at a segment's end, if it is whole, inside the extent, and the one with this seqno.
+pub(crate) fn next_record<'a>(
+    log: &'a Log,
+    geometry: Geometry,
+    segment: &Segment,
+    seqno: u64,
+) -> Option<Record<'a>> {
+    let room = geometry.paddr(segment.extent.page_count).checked_sub(segment.len)?;
+    let bytes = log.bytes(segment.end_paddr(geometry), usize::try_from(room).ok()?)?;
+    let record = Record::decode(bytes)?;
+    (record.header.seqno.get() == seqno).then_some(record)
+}

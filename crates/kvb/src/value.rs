@@ -1,0 +1,48 @@
+//! A value as it lies in the bucket.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use arc_swap::Guard;
+
+use crate::view::View;
+
+/// A value borrowed from the bucket's mapping. While it is held, the space it lies in is not reused.
+pub struct Value<'a> {
+    bytes: &'a [u8],
+    /// Pins what the value was found through.
+    _view: Guard<Arc<View>>,
+}
+
+impl<'a> Value<'a> {
+    pub(crate) fn new(bytes: &'a [u8], view: Guard<Arc<View>>) -> Value<'a> {
+        Value { bytes, _view: view }
+    }
+}
+
+impl Deref for Value<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes
+    }
+}
+
+impl AsRef<[u8]> for Value<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes
+    }
+}
+
+impl fmt::Debug for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.bytes, f)
+    }
+}
+
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Value<'_> {
+    fn eq(&self, other: &T) -> bool {
+        self.bytes == other.as_ref()
+    }
+}

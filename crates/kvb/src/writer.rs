@@ -1,0 +1,396 @@
+//! The writer: appends groups of batches to the log, makes them durable, and publishes them.
+//!
+//! Invariants
+//! - A seqno is given only to a record that goes to an extent a durable superblock names.
+//! - Records of one group are contiguous in seqno; a batch's last record carries the commit mark.
+//! - Order: records, sync (journal, sync), overlay, `published`. A reader never sees what may still be lost,
+//!   unless the commit was relaxed.
+//! - A segment goes to be sealed only when all its batches are published, except the pieces of a batch that is
+//!   larger than a segment; those begin on a fresh segment, so that they can be freed whole.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U32, U64};
+
+use crate::batch::Batch;
+use crate::core::{Core, Position, lock};
+use crate::error::{Error, Result};
+use crate::format::index_page::slot_hash;
+use crate::format::journal::{COMMIT, INDEX_DELETE, INDEX_INSERT, INDEX_UPDATE, JournalEntry};
+use crate::format::record::{self, DELETE, MARK_COMMIT, RecordHeader, Stamp};
+use crate::options::Durability;
+use crate::overlay::DELETE_BIT;
+use crate::ring::{Ring, uuid_tag};
+use crate::segment::{HEADER_LEN, Segment, sealed_page_count};
+
+/// Overlay entries whose home slots are loaded ahead together.
+const AHEAD: usize = 16;
+
+/// The log's end.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub(crate) active: Option<Segment>,
+    pub(crate) next_seqno: u64,
+    pub(crate) ring: Ring,
+    /// Bytes of the log that no sync has covered yet stand before what is written next.
+    pub(crate) unsynced: bool,
+    /// Scratch: slot hash and overlay entry of every record of the group.
+    changes: Vec<(u64, u64)>,
+    /// Scratch: ranges written by the group.
+    written: Vec<(u64, u64)>,
+    /// Segments the group filled.
+    filled: Vec<Segment>,
+}
+
+/// What a group needs.
+#[derive(Clone, Copy, Debug)]
+struct Demand {
+    bytes: u64,
+    count: u64,
+    deletes_only: bool,
+    /// Larger than a segment.
+    is_big: bool,
+}
+
+impl Writer {
+    pub(crate) fn new(next_seqno: u64, ring: Ring) -> Writer {
+        Writer {
+            active: None,
+            next_seqno,
+            ring,
+            unsynced: false,
+            changes: Vec::new(),
+            written: Vec::new(),
+            filled: Vec::new(),
+        }
+    }
+}
+
+impl Core {
+    /// Commits a group of batches, each atomic by itself.
+    pub(crate) fn commit_group(
+        &self,
+        writer: &mut Writer,
+        batches: &mut [Batch],
+        durability: Durability,
+    ) -> Result<()> {
+        self.check_writable()?;
+        let demand = self.demand(batches);
+        if demand.count == 0 {
+            return if durability == Durability::Relaxed { Ok(()) } else { self.sync_log(writer) };
+        }
+        self.secure_room(writer, demand)?;
+        let count = usize::try_from(demand.count).unwrap_or(usize::MAX);
+        self.secure_overlay(count)?;
+        let result = self.append_group(writer, batches, demand, durability);
+        self.latch(result)
+    }
+
+    fn demand(&self, batches: &[Batch]) -> Demand {
+        let bytes = batches.iter().map(|batch| batch.bytes.len()).sum::<usize>();
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let puts: u64 = batches.iter().map(|batch| batch.puts).sum();
+        Demand {
+            bytes,
+            count: batches.iter().map(|batch| batch.count).sum(),
+            deletes_only: puts == 0,
+            is_big: bytes > self.geometry().paddr(self.fixed.segment_page_max),
+        }
+    }
+
+    fn append_group(
+        &self,
+        writer: &mut Writer,
+        batches: &mut [Batch],
+        demand: Demand,
+        durability: Durability,
+    ) -> Result<()> {
+        writer.changes.clear();
+        writer.written.clear();
+        if demand.is_big {
+            self.roll(writer);
+            self.hand_over(writer);
+        }
+        let timestamp_ns = self.clock.stamp();
+        for batch in batches.iter_mut() {
+            self.append_batch(writer, batch, demand, timestamp_ns)?;
+        }
+        self.make_durable(writer, durability)?;
+        self.publish(writer)?;
+        let oversized = |segment: &Segment| segment.extent.page_count > self.fixed.segment_page_max;
+        if writer.active.as_ref().is_some_and(oversized) {
+            self.roll(writer);
+        }
+        self.hand_over(writer);
+        self.counters.wrote(demand.bytes, demand.count, batches.iter().map(|b| b.puts).sum());
+        self.after_commit(writer)
+    }
+
+    /// Stamps a batch's records where they lie and writes them, segment by segment.
+    fn append_batch(
+        &self,
+        writer: &mut Writer,
+        batch: &mut Batch,
+        demand: Demand,
+        timestamp_ns: u64,
+    ) -> Result<()> {
+        let geometry = self.geometry();
+        let mut rest = batch.bytes.as_mut_slice();
+        while !rest.is_empty() {
+            let first_len = record_len(rest)?;
+            if !writer.active.as_ref().is_some_and(|active| active.fits(geometry, first_len)) {
+                self.begin_segment(writer, rest.len(), first_len, demand, timestamp_ns)?;
+            }
+            let active = writer.active.as_mut().ok_or(Error::Invalid("no active segment"))?;
+            let start = geometry.paddr(active.extent.start_page);
+            let piece_at = active.len;
+            let mut piece_len = 0;
+            while let Some(bytes) = rest.get_mut(piece_len..).filter(|bytes| !bytes.is_empty()) {
+                let len = record_len(bytes)?;
+                if !active.fits(geometry, len) {
+                    break;
+                }
+                let len_usize = usize::try_from(len).unwrap_or(usize::MAX);
+                let is_last = bytes.len() == len_usize;
+                let bytes = bytes.get_mut(..len_usize).ok_or(Error::Invalid("short record"))?;
+                let header: RecordHeader = crate::format::read(bytes).ok_or(Error::Invalid("short record"))?;
+                let key_len = usize::try_from(header.key_len.get()).unwrap_or(0);
+                let key = bytes.get(RecordHeader::SIZE..RecordHeader::SIZE + key_len).unwrap_or(&[]);
+                let hash64 = self.hash.hash64(key);
+                let stamp = Stamp {
+                    seqno: writer.next_seqno,
+                    hash64,
+                    timestamp_ns,
+                    reserved16: if is_last { MARK_COMMIT } else { 0 },
+                };
+                record::stamp(bytes, stamp).ok_or(Error::Invalid("short record"))?;
+                let is_delete = header.kind == DELETE;
+                let entry = start + active.len + if is_delete { DELETE_BIT } else { 0 };
+                writer.changes.push((slot_hash(hash64), entry));
+                active.push(slot_hash(hash64), is_delete, len);
+                writer.next_seqno += 1;
+                piece_len += len_usize;
+            }
+            let (piece, behind) = rest.split_at_mut(piece_len);
+            self.disk.write_at(start + piece_at, piece).map_err(Error::io("write the log"))?;
+            // The header of a new segment is as undurable as its first records.
+            let from = if piece_at == HEADER_LEN { start } else { start + piece_at };
+            writer.written.push((from, start + active.len - from));
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    /// Puts the active segment aside and begins another one that can take a record of `first_len`.
+    fn begin_segment(
+        &self,
+        writer: &mut Writer,
+        remaining: usize,
+        first_len: u64,
+        demand: Demand,
+        now: u64,
+    ) -> Result<()> {
+        let geometry = self.geometry();
+        self.roll(writer);
+        if demand.is_big {
+            self.hand_over(writer);
+        }
+        let remaining = u64::try_from(remaining).unwrap_or(u64::MAX);
+        let extent = self.next_extent(first_len, remaining, demand.deletes_only)?;
+        let segment = Segment {
+            extent: crate::extent::Extent::new(
+                extent.start_page.get(),
+                u64::from(extent.page_count.get()),
+            ),
+            seg_id: extent.seg_id.get(),
+            base_seqno: writer.next_seqno,
+            start_unix_ns: now,
+            writer_pid: self.env.pid(),
+            len: HEADER_LEN,
+            live_bytes: 0,
+            entries: Vec::new(),
+        };
+        let at = geometry.paddr(segment.extent.start_page);
+        self.disk
+            .write_at(at, segment.header(0).as_bytes())
+            .map_err(Error::io("begin a segment"))?;
+        writer.active = Some(segment);
+        Ok(())
+    }
+
+    /// Ends the active segment, to be handed over when its batches are published.
+    pub(crate) fn roll(&self, writer: &mut Writer) {
+        writer.filled.extend(writer.active.take());
+    }
+
+    /// Gives ended segments to the keeper to be sealed.
+    pub(crate) fn hand_over(&self, writer: &mut Writer) {
+        if !writer.filled.is_empty() {
+            self.lock_supply().sealing.extend(writer.filled.drain(..).map(Arc::new));
+            self.supply_changed.notify_all();
+        }
+    }
+
+    fn make_durable(&self, writer: &mut Writer, durability: Durability) -> Result<()> {
+        if durability == Durability::Relaxed {
+            writer.unsynced = true;
+            return Ok(());
+        }
+        // Order: a durable commit behind an undurable one would be lost with it.
+        let before = self.env.monotonic_ns();
+        match *writer.written.as_slice() {
+            [(at, len)] if !writer.unsynced => {
+                self.disk.sync_range(at, len).map_err(Error::io("sync the log"))?;
+            }
+            _ => self.sync_log(writer)?,
+        }
+        self.queue.synced_in(self.env.monotonic_ns().saturating_sub(before));
+        if durability == Durability::Sync {
+            let entries = self.journal_entries(writer)?;
+            // Order: journal entries only after their records are durable (seed 002 section 7).
+            writer.ring.append(&*self.disk, &entries)?;
+        }
+        Ok(())
+    }
+
+    /// Makes everything written so far durable.
+    pub(crate) fn sync_log(&self, writer: &mut Writer) -> Result<()> {
+        let result = self.disk.sync().map_err(Error::io("sync the log"));
+        self.latch(result)?;
+        writer.unsynced = false;
+        Ok(())
+    }
+
+    /// The seed's entries for the group: one per record where they fit, and the Commit.
+    fn journal_entries(&self, writer: &Writer) -> Result<Vec<JournalEntry>> {
+        let mut entries = Vec::new();
+        let count = u64::try_from(writer.changes.len()).unwrap_or(u64::MAX);
+        let first_seqno = writer.next_seqno - count;
+        if count < writer.ring.room() {
+            let view = self.view.load();
+            for (seqno, &(hash, entry)) in (first_seqno..).zip(&writer.changes) {
+                let is_delete = entry & DELETE_BIT != 0;
+                let is_known = view.has_hash(&self.log, hash)?;
+                let (index_pageid, slot_idx) = view.image.home_slot(hash);
+                let kind = match (is_delete, is_known) {
+                    (true, _) => INDEX_DELETE,
+                    (false, true) => INDEX_UPDATE,
+                    (false, false) => INDEX_INSERT,
+                };
+                let paddr = if is_delete { 0 } else { entry };
+                // Slot hashes 2 and 3 may stand for the hashes 0 and 1; the record tells.
+                let hash64 = match hash {
+                    2 | 3 => self.log.record(entry & !DELETE_BIT)?.header.hash64.get(),
+                    _ => hash,
+                };
+                entries.push(journal_entry(kind, seqno, hash64, index_pageid, slot_idx, paddr));
+            }
+        }
+        let last = writer.next_seqno - 1;
+        let active = writer.active.as_ref();
+        let end = active.map_or(0, |active| active.end_paddr(self.geometry()));
+        let seg_id = active.map_or(0, |active| active.seg_id);
+        entries.push(journal_entry(COMMIT, last, uuid_tag(self.fixed.uuid), last, seg_id, end));
+        Ok(entries)
+    }
+
+    /// Shows the group to readers.
+    fn publish(&self, writer: &Writer) -> Result<()> {
+        let view = self.view.load();
+        let before = self.published.load(Ordering::Relaxed);
+        for chunk in writer.changes.chunks(AHEAD) {
+            // Independent loads first: their cache misses overlap.
+            let touched = chunk.iter().fold(0, |sum: u64, (hash, _)| sum ^ view.active.touch(*hash));
+            std::hint::black_box(touched);
+            for &(hash, entry) in chunk {
+                view.active.set(&self.log, hash, entry, before)?;
+            }
+        }
+        let last = writer.next_seqno - 1;
+        let end = writer.active.as_ref().map_or(0, |active| active.end_paddr(self.geometry()));
+        *lock(&self.position) = Position { seqno: last, paddr: end };
+        self.published.store(last, Ordering::Release);
+        view.active.forget_undo();
+        Ok(())
+    }
+
+    /// Makes sure, before a byte is written, that the group will find room.
+    fn secure_room(&self, writer: &Writer, demand: Demand) -> Result<()> {
+        let geometry = self.geometry();
+        let active = writer.active.as_ref();
+        let in_active = active.is_some_and(|active| {
+            let len = active.len + demand.bytes;
+            sealed_page_count(geometry, len, active.count() + demand.count) <= active.extent.page_count
+        });
+        if in_active && !demand.is_big {
+            return Ok(());
+        }
+        let needed = sealed_page_count(geometry, HEADER_LEN + demand.bytes, demand.count) + 2;
+        let ready = {
+            let supply = self.lock_supply();
+            let spare = usize::from(!(demand.deletes_only && supply.starved));
+            let largest = supply.reserve.iter().map(|extent| u64::from(extent.page_count.get())).max();
+            supply.reserve.len() > spare && largest.is_some_and(|pages| pages >= needed)
+        };
+        if ready {
+            return Ok(());
+        }
+        let result = self.request_room(needed, demand);
+        self.latch(result)
+    }
+
+    fn request_room(&self, needed: u64, demand: Demand) -> Result<()> {
+        let mut keeper = self.lock_keeper();
+        keeper.tend(self)?;
+        {
+            let supply = self.lock_supply();
+            let spare = usize::from(!demand.deletes_only);
+            if supply.starved && supply.reserve.len() <= spare {
+                return Err(Error::NoSpace);
+            }
+        }
+        if demand.is_big {
+            // Pieces are named one by one as they fill; here only the space is made sure of. Each piece costs up to
+            // two pages of rounding and the rest of the piece before it.
+            let needed = needed + needed / 4 + 64;
+            let have = keeper.space.raw_pages();
+            return if have >= needed { Ok(()) } else { keeper.grow(self, needed) };
+        }
+        let largest =
+            self.lock_supply().reserve.iter().map(|extent| u64::from(extent.page_count.get())).max();
+        if largest.is_none_or(|pages| pages < needed) {
+            let named = keeper.name_extent(self, needed)?;
+            keeper.checkpoint(self)?;
+            self.lock_supply().reserve.push_back(named);
+        }
+        Ok(())
+    }
+}
+
+fn record_len(bytes: &[u8]) -> Result<u64> {
+    let header: RecordHeader = crate::format::read(bytes).ok_or(Error::Invalid("short record"))?;
+    Ok(header.record_len())
+}
+
+fn journal_entry(
+    kind: u8,
+    seqno: u64,
+    hash64: u64,
+    index_pageid: u64,
+    slot_idx: u64,
+    record_paddr: u64,
+) -> JournalEntry {
+    JournalEntry {
+        kind,
+        reserved: [0; 7],
+        seqno: U64::new(seqno),
+        hash64: U64::new(hash64),
+        index_pageid: U64::new(index_pageid),
+        slot_idx: U64::new(slot_idx),
+        record_paddr: U64::new(record_paddr),
+        crc32c: U32::new(0),
+    }
+    .seal()
+}
