@@ -86,7 +86,7 @@ impl<'a> ImageWalk<'a> {
     fn fill(&mut self, index: usize) -> Result<()> {
         let slots = self.image.slot_count();
         let Some(cursor) = self.cursors.get_mut(index) else { return Ok(()) };
-        while cursor.head.is_none() && cursor.position < cursor.homes.start + slots {
+        while cursor.head.is_none() && cursor.position < cursor.homes.end.saturating_add(slots) {
             let position = cursor.position;
             let slot = self.image.slot(self.log, position)?;
             let hash = slot.hash64.get();

@@ -15,6 +15,9 @@ use crate::format::superblock::{MAGIC, PAGE_SIZE_MIN, Refused, Superblock, VERSI
 /// How far back from the end a lost superblock is looked for.
 const SEARCH_MAX: u64 = 256 << 20;
 
+/// No bucket lives to see this seqno; sums with smaller ones do not overflow.
+const SEQNO_LIMIT: u64 = 1 << 62;
+
 /// A superblock with what stands behind it.
 #[derive(Clone, Debug)]
 pub(crate) struct Root {
@@ -159,6 +162,7 @@ fn regions_hold(root: &Root, file_pages: u64) -> bool {
         && extension.segment_page_max.get() > 0
         && extension.index_page_min.get() < 1 << 40
         && extension.hash_kind.get() <= extension::HASH_SIP
-        && superblock.commit_seqno.get() < extension.tail_seqno.get()
-        && extension.tail_seqno.get() < 1 << 62
+        && superblock.commit_seqno.get() < SEQNO_LIMIT
+        && extension.tail_seqno.get() < SEQNO_LIMIT
+        && extension.durable_seqno.get() < SEQNO_LIMIT
 }
