@@ -19,7 +19,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
 use crate::report::Results;
-use crate::workload::{Measures, Plan};
+use crate::workload::{Measures, Outcome, Plan};
 
 const USAGE: &str = "\
 kvb-bench [--keys 1000000] [--rounds 3] [--engines a,b,c] [--workloads a,b,c] [--dir DIR]
@@ -54,8 +54,8 @@ fn main() -> Result<()> {
     match arguments.role {
         Role::Parent => compare(&arguments),
         Role::Measure => {
-            let measures = (engines::find(&plan.engine)?.measure)(plan)?;
-            println!("{}", serde_json::to_string(&measures)?);
+            let outcome = (engines::find(&plan.engine)?.measure)(plan)?;
+            println!("{}", json!([outcome.measures, outcome.failure]));
             Ok(())
         }
         Role::Crash => (engines::find(&plan.engine)?.crash)(plan),
@@ -163,6 +163,7 @@ fn compare(arguments: &Arguments) -> Result<()> {
             rounds: Vec::new(),
         })
         .collect();
+    let mut failures = Vec::new();
     let count = all.len();
     for round in 0..arguments.rounds {
         for position in 0..count {
@@ -174,10 +175,16 @@ fn compare(arguments: &Arguments) -> Result<()> {
                 arguments.rounds,
                 results.engine
             );
-            match measure(plan, &results.engine, round) {
-                Ok(measures) => results.rounds.push(measures),
-                Err(error) => eprintln!("    {} failed: {error:#}", results.engine),
+            let outcome = measure(plan, &results.engine, round).unwrap_or_else(|error| Outcome {
+                measures: Measures::new(),
+                failure: Some(format!("{error:#}")),
+            });
+            if let Some(failure) = outcome.failure {
+                let failure = format!("{}, round {}: {failure}", results.engine, round + 1);
+                eprintln!("    FAILED: {failure}");
+                failures.push(failure);
             }
+            results.rounds.push(outcome.measures);
         }
     }
     if !existed {
@@ -186,6 +193,7 @@ fn compare(arguments: &Arguments) -> Result<()> {
     let config = json!({
         "machine": machine, "versions": machine::versions(), "keys": plan.keys,
         "rounds": arguments.rounds, "puts": plan.puts, "blocks": plan.blocks, "gets": plan.gets,
+        "failures": failures,
     });
     if let Some(path) = &arguments.json {
         let text = serde_json::to_string_pretty(&report::json(&all, config))?;
@@ -203,6 +211,9 @@ fn compare(arguments: &Arguments) -> Result<()> {
         plan.gets,
         arguments.rounds
     );
+    for failure in &failures {
+        println!("**Failed:** {failure}\n");
+    }
     println!("{}", report::medians(&all));
     match report::ratios(&all) {
         Some(table) => println!("Ratios of medians; above 1 kvb is better.\n\n{table}"),
@@ -212,7 +223,7 @@ fn compare(arguments: &Arguments) -> Result<()> {
 }
 
 /// Measures one engine once, in a process and a directory of its own.
-fn measure(plan: &Plan, engine: &str, round: usize) -> Result<Measures> {
+fn measure(plan: &Plan, engine: &str, round: usize) -> Result<Outcome> {
     let dir = plan.dir.join(format!("{engine}-{round}"));
     if dir.exists() {
         std::fs::remove_dir_all(&dir)?;
@@ -237,5 +248,6 @@ fn measure(plan: &Plan, engine: &str, round: usize) -> Result<Measures> {
         "the measuring process ended with {}",
         output.status
     );
-    Ok(serde_json::from_slice(&output.stdout)?)
+    let (measures, failure) = serde_json::from_slice(&output.stdout)?;
+    Ok(Outcome { measures, failure })
 }

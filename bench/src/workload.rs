@@ -68,10 +68,16 @@ struct Run<'a> {
     measures: Measures,
 }
 
+/// What a measuring process hands to its parent.
+pub struct Outcome {
+    pub measures: Measures,
+    /// Why it stopped before the end; the measures are those taken until then.
+    pub failure: Option<String>,
+}
+
 /// Runs all workloads of `plan` on an empty directory.
-pub fn measure<E: Engine>(plan: &Plan) -> Result<Measures> {
-    let count_max = plan.keys + plan.puts + plan.blocks * BATCH;
-    let live = Live::new(count_max);
+pub fn measure<E: Engine>(plan: &Plan) -> Result<Outcome> {
+    let live = Live::new(plan.keys + plan.puts + plan.blocks * BATCH);
     let rng = Rng::with_seed(plan.seed);
     let anon_start = machine::anon_bytes()?;
     let mut run = Run {
@@ -81,25 +87,11 @@ pub fn measure<E: Engine>(plan: &Plan) -> Result<Measures> {
         anon_start,
         measures: Measures::new(),
     };
-
-    let engine = E::open(&plan.dir, Phase::Load)?;
-    run.load(&engine)?;
-    if plan.wants("put") {
-        run.puts(&engine)?;
-    }
-    if plan.wants("block") {
-        run.blocks(&engine)?;
-    }
-    run.reads(&engine)?;
-    engine.close()?;
-    run.set("disk_end_mb", machine::disk_bytes(&plan.dir)? as f64 / 1e6);
-    if plan.wants("reopen") {
-        run.reopen_clean::<E>()?;
-    }
-    if plan.wants("kill") {
-        run.reopen_killed::<E>()?;
-    }
-    Ok(run.measures)
+    let failure = run.all::<E>().err().map(|error| format!("{error:#}"));
+    Ok(Outcome {
+        measures: run.measures,
+        failure,
+    })
 }
 
 /// Loads fresh records into the store of `plan`, says so and waits for the kill.
@@ -135,6 +127,28 @@ fn fresh_start(plan: &Plan) -> u64 {
 }
 
 impl Run<'_> {
+    fn all<E: Engine>(&mut self) -> Result<()> {
+        let plan = self.plan;
+        let engine = E::open(&plan.dir, Phase::Load).context("create")?;
+        self.load(&engine).context("load")?;
+        if plan.wants("put") {
+            self.puts(&engine).context("put")?;
+        }
+        if plan.wants("block") {
+            self.blocks(&engine).context("block")?;
+        }
+        self.reads(&engine).context("get")?;
+        engine.close().context("close")?;
+        self.set("disk_end_mb", machine::disk_bytes(&plan.dir)? as f64 / 1e6);
+        if plan.wants("reopen") {
+            self.reopen_clean::<E>().context("reopen")?;
+        }
+        if plan.wants("kill") {
+            self.reopen_killed::<E>().context("reopen after kill")?;
+        }
+        Ok(())
+    }
+
     fn set(&mut self, name: &str, value: f64) {
         self.measures.insert(name.to_owned(), value);
     }

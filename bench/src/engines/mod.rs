@@ -13,13 +13,13 @@ mod table;
 use anyhow::Result;
 
 use crate::engine::Engine;
-use crate::workload::{self, Measures, Plan};
+use crate::workload::{self, Outcome, Plan};
 
 /// An engine by name, with its two ways to run in a process of its own.
 pub struct Entry {
     pub name: &'static str,
     /// Runs all workloads.
-    pub measure: fn(&Plan) -> Result<Measures>,
+    pub measure: fn(&Plan) -> Result<Outcome>,
     /// Loads fresh records into an existing store and waits to be killed.
     pub crash: fn(&Plan) -> Result<()>,
 }

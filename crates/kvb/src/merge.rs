@@ -50,7 +50,11 @@ impl Core {
             }
             tracing::debug!("rehash_stop");
         }
-        *lock(&self.merge_due) = false;
+        {
+            // A commit may have frozen the next overlay already; under the lock nobody can miss that.
+            let mut due = lock(&self.merge_due);
+            *due = self.view.load().frozen.is_some() && !self.index_bad.load(Ordering::Acquire);
+        }
         self.merge_changed.notify_all();
         Ok(())
     }
