@@ -1,0 +1,346 @@
+//! Power loss at every disk operation, several images each, and again during the recovery from it.
+//!
+//! A history runs once on a simulated disk that records every operation. For every prefix of the record, images
+//! are made that a disk may legally show after power loss there; each is mounted and must hold exactly the state
+//! after some commit that is not older than the last one acknowledged as durable and not newer than the last one
+//! begun. Then it must take another commit and open again. For some images the recovery itself is recorded and cut
+//! at every operation; the state found must be the same again.
+//!
+//! `KVB_CRASH_SEED=n` runs with other random choices, `KVB_CRASH_IMAGES=n` with n random images a point.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use host::{Disk, Keep, ManualEnv, Op, SimDisk, Trace};
+use kvb::{Batch, Bucket, Durability, HashKind, Options};
+
+const START_NS: u64 = 1_700_000_000_000_000_000;
+const KEYS: u64 = 70;
+const COUNTER: &[u8] = b"commit number";
+
+type State = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// One kind of history.
+#[derive(Clone)]
+struct Plan {
+    name: &'static str,
+    commits: u64,
+    options: Options,
+    /// Durability of the n-th commit.
+    durability: fn(u64) -> Durability,
+    /// Operations in the n-th batch.
+    batch: fn(u64) -> u64,
+    /// Length of a value.
+    value: fn(u64) -> usize,
+    /// What happens after the n-th commit.
+    after: fn(u64) -> After,
+    /// Look at one point in so many.
+    stride: usize,
+    /// Cut the recovery of one image in so many.
+    recovery_stride: usize,
+}
+
+#[derive(PartialEq)]
+enum After {
+    Nothing,
+    Flush,
+    Reopen,
+}
+
+/// A history that ran: its record, and the state after each commit.
+struct History {
+    trace: Trace,
+    states: Vec<State>,
+    /// Per number of operations: commits acknowledged durable, and commits begun.
+    bounds: Vec<(u64, u64)>,
+}
+
+fn key(n: u64) -> Vec<u8> {
+    // Some keys share one XXH3 hash, two hash to the index's sentinels.
+    match n % 10 {
+        0 => {
+            let mut key = vec![0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe];
+            key.extend_from_slice(&n.to_le_bytes());
+            key.extend_from_slice(&[7; 16]);
+            key
+        }
+        1 if n == 1 => hex("46c6bd15848c7d973a5296093bbc56af"),
+        1 if n == 11 => hex("b1e3cc0e6658ae493a5296093bbc56af"),
+        2 if n == 2 => Vec::new(),
+        _ => format!("key {n}").into_bytes(),
+    }
+}
+
+fn hex(text: &str) -> Vec<u8> {
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+}
+
+fn env(seed: u64) -> Arc<ManualEnv> {
+    Arc::new(ManualEnv::new(START_NS, seed))
+}
+
+/// Acknowledged and begun commits are noted in the record as even and odd marks.
+fn run(plan: &Plan, seed: u64) -> History {
+    let disk = SimDisk::new();
+    let env = env(seed);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let mut bucket = Bucket::create_on(shared, env.clone(), plan.options.clone()).unwrap();
+    disk.mark(0);
+    let mut states = vec![State::new()];
+    for number in 1..=plan.commits {
+        env.advance(1_000_000);
+        let mut state = states.last().unwrap().clone();
+        let mut batch = Batch::new();
+        for _ in 0..(plan.batch)(number) {
+            let key = key(random.u64(0..KEYS));
+            if random.u8(0..4) == 0 {
+                batch.delete(&key);
+                state.remove(&key);
+            } else {
+                let value = vec![random.u8(..); (plan.value)(number)];
+                batch.put_for(&key, &value, Duration::from_secs(1 << 20));
+                state.insert(key, value);
+            }
+        }
+        batch.put(COUNTER, number.to_le_bytes());
+        state.insert(COUNTER.to_vec(), number.to_le_bytes().to_vec());
+        states.push(state);
+        let durability = (plan.durability)(number);
+        disk.mark(number * 2 + 1);
+        bucket.commit_with(batch, durability).unwrap();
+        if durability != Durability::Relaxed {
+            disk.mark(number * 2);
+        }
+        match (plan.after)(number) {
+            After::Nothing => {}
+            After::Flush => {
+                bucket.flush().unwrap();
+                disk.mark(number * 2);
+            }
+            After::Reopen => {
+                bucket.close().unwrap();
+                disk.mark(number * 2);
+                let shared: Arc<dyn Disk> = Arc::new(disk.reopen());
+                bucket = Bucket::open_on(shared, env.clone(), plan.options.clone()).unwrap();
+            }
+        }
+    }
+    bucket.close().unwrap();
+    disk.mark(plan.commits * 2);
+    let trace = disk.trace();
+    let (mut acknowledged, mut begun) = (0, 0);
+    let mut bounds = vec![(0, 0)];
+    for op in trace.ops() {
+        if let Op::Mark(mark) = op {
+            if mark % 2 == 0 { acknowledged = mark / 2 } else { begun = mark / 2 }
+        }
+        bounds.push((acknowledged, begun));
+    }
+    History { trace, states, bounds }
+}
+
+/// Mounts an image and checks its state; gives the commit it holds and the record of the recovery.
+fn check(
+    plan: &Plan,
+    image: Vec<u8>,
+    states: &[State],
+    (least, most): (u64, u64),
+    context: &str,
+) -> (u64, Trace) {
+    let disk = SimDisk::from_image(image);
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let env = env(99);
+    env.advance(1 << 40);
+    let bucket = Bucket::open_on(shared, env, plan.options.clone())
+        .unwrap_or_else(|error| panic!("{context}: cannot open: {error}"));
+    let recovery = disk.trace();
+    let found = verify(&bucket, states, context);
+    assert!(least <= found, "{context}: commit {least} was durable, found only {found}");
+    assert!(found <= most, "{context}: commit {found} was never begun (last: {most})");
+    bucket.put(b"written after recovery", b"yes").unwrap();
+    let shown = bucket.mount_report().clone();
+    drop(bucket);
+    let again: Arc<dyn Disk> = Arc::new(disk.reopen());
+    let bucket = Bucket::open_on(again, self::env(100), plan.options.clone()).unwrap();
+    assert_eq!(verify(&bucket, states, context), found, "{context}: changed by reopening; {shown:?}");
+    let value = bucket.get(b"written after recovery").unwrap();
+    assert_eq!(value.as_deref(), Some(&b"yes"[..]), "{context}");
+    (found, recovery)
+}
+
+/// The number of the commit whose state the bucket holds exactly.
+fn verify(bucket: &Bucket, states: &[State], context: &str) -> u64 {
+    let counter = bucket.get(COUNTER).unwrap();
+    let found = counter.map_or(0, |value| u64::from_le_bytes(value[..].try_into().unwrap()));
+    let state = &states[usize::try_from(found).unwrap()];
+    for number in 0..KEYS {
+        let key = key(number);
+        let value = bucket.get(&key).unwrap_or_else(|error| panic!("{context}: {error}"));
+        assert_eq!(
+            value.as_deref().map(<[u8]>::len),
+            state.get(&key).map(Vec::len),
+            "{context}: key {number} after commit {found}"
+        );
+        assert!(value.as_deref() == state.get(&key).map(Vec::as_slice), "{context}: key {number}");
+    }
+    found
+}
+
+fn sweep(plan: &Plan, seed: u64, random_images: u64, images: &AtomicUsize) {
+    let history = run(plan, seed);
+    let last = history.bounds.len() - 1;
+    let mut points = history.trace.points();
+    let mut count = 0_usize;
+    while let Some(point) = points.advance() {
+        let upto = point.upto();
+        let created = history.bounds[..=upto].len() > 1
+            && history.trace.ops()[..upto].iter().any(|op| matches!(op, Op::Mark(0)));
+        if !created || (upto % plan.stride != 0 && upto != last) {
+            continue;
+        }
+        let pending = point.pending();
+        let mut keeps = vec![Keep::All];
+        if pending > 0 {
+            keeps.push(Keep::None);
+            keeps.push(Keep::OnlyLast);
+            keeps.push(Keep::DropOne(usize::try_from(seed).unwrap().wrapping_add(upto) % pending));
+            keeps.push(Keep::Prefix(upto % pending));
+            let base = seed.wrapping_mul(1000).wrapping_add(u64::try_from(upto).unwrap() * 16);
+            keeps.extend((0..random_images).map(|n| Keep::Random(base + n)));
+        }
+        for keep in keeps {
+            let context = format!("{} seed {seed} operation {upto}/{last} {keep:?}", plan.name);
+            let bounds = history.bounds[upto];
+            let (found, recovery) =
+                check(plan, point.image(keep), &history.states, bounds, &context);
+            count += 1;
+            if count % plan.recovery_stride == 0 {
+                count += cut_recovery(plan, &recovery, &history.states, found, &context);
+            }
+        }
+    }
+    println!("{}: {count} images of {last} operations", plan.name);
+    images.fetch_add(count, Ordering::Relaxed);
+}
+
+/// Cuts a recovery at every operation; whatever it had done, the state must be the same.
+fn cut_recovery(plan: &Plan, recovery: &Trace, states: &[State], found: u64, context: &str) -> usize {
+    let mut points = recovery.points();
+    let mut count = 0;
+    while let Some(point) = points.advance() {
+        for keep in [Keep::None, Keep::All, Keep::Random(u64::try_from(point.upto()).unwrap())] {
+            let context = format!("{context}; recovery cut at {} {keep:?}", point.upto());
+            check(plan, point.image(keep), states, (found, found), &context);
+            count += 1;
+        }
+    }
+    count
+}
+
+fn small() -> Options {
+    Options::default().background(false).overlay_min(48).segment_bytes_max(16 << 10)
+}
+
+fn plans() -> Vec<Plan> {
+    let plan = Plan {
+        name: "sync",
+        commits: 60,
+        options: small(),
+        durability: |_| Durability::Sync,
+        batch: |n| n % 5,
+        value: |n| usize::try_from(n * 37 % 900).unwrap(),
+        after: |_| After::Nothing,
+        stride: 1,
+        recovery_stride: 40,
+    };
+    vec![
+        Plan { name: "sync once", durability: |_| Durability::SyncOnce, commits: 90, ..plan.clone() },
+        Plan {
+            name: "relaxed",
+            durability: |n| if n % 7 == 0 { Durability::SyncOnce } else { Durability::Relaxed },
+            commits: 120,
+            ..plan.clone()
+        },
+        Plan {
+            name: "all relaxed",
+            durability: |_| Durability::Relaxed,
+            batch: |n| 4 + n % 12,
+            commits: 60,
+            ..plan.clone()
+        },
+        Plan {
+            name: "flush and reopen",
+            commits: 40,
+            after: |n| match n % 6 {
+                2 => After::Flush,
+                5 => After::Reopen,
+                _ => After::Nothing,
+            },
+            ..plan.clone()
+        },
+        Plan {
+            name: "batches larger than a segment",
+            commits: 12,
+            durability: |n| if n % 3 == 0 { Durability::Relaxed } else { Durability::SyncOnce },
+            batch: |n| if n % 2 == 0 { 60 } else { 3 },
+            value: |n| if n % 2 == 0 { 1000 } else { 100 },
+            ..plan.clone()
+        },
+        Plan {
+            name: "values larger than a segment",
+            commits: 12,
+            durability: |n| if n % 4 == 0 { Durability::Relaxed } else { Durability::SyncOnce },
+            batch: |_| 2,
+            value: |n| if n % 3 == 0 { 40_000 } else { 100 },
+            ..plan.clone()
+        },
+        Plan {
+            name: "many segments",
+            commits: 420,
+            durability: |n| if n % 16 == 0 { Durability::SyncOnce } else { Durability::Relaxed },
+            batch: |_| 4,
+            value: |_| 700,
+            stride: 3,
+            recovery_stride: 150,
+            ..plan.clone()
+        },
+        Plan {
+            name: "keyed hash and large pages",
+            commits: 30,
+            options: small().page_size(16 << 10).segment_bytes_max(64 << 10).hash(HashKind::SipHash),
+            durability: |n| if n % 2 == 0 { Durability::Sync } else { Durability::Relaxed },
+            ..plan.clone()
+        },
+        plan,
+    ]
+}
+
+fn from_env(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+fn power_loss_at_every_operation_keeps_every_durable_commit() {
+    let seed = from_env("KVB_CRASH_SEED", 1);
+    let random_images = from_env("KVB_CRASH_IMAGES", 3);
+    let images = AtomicUsize::new(0);
+    let next = AtomicU64::new(0);
+    let plans = plans();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(plan) = plans.get(
+                    usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap(),
+                ) {
+                    sweep(plan, seed, random_images, &images);
+                }
+            });
+        }
+    });
+    let total = images.into_inner();
+    println!("crash images checked: {total} (seed {seed})");
+    assert!(total >= 20_000, "only {total} images");
+}
