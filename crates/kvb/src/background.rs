@@ -197,6 +197,11 @@ impl Core {
 
     /// Merges whenever an overlay is frozen, until the bucket closes.
     fn merge_on_demand(&self) {
+        let idle = || !self.is_closing() && !*lock(&self.merge_due);
+        let image = Arc::clone(&self.view.load().image);
+        // What this finds damaged, the lookup that needs it rebuilds.
+        let _ = image.read_in(&self.log, idle);
+        drop(image);
         loop {
             let mut due = lock(&self.merge_due);
             while !*due || self.stopped.load(Ordering::Acquire) {

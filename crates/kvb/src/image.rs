@@ -6,6 +6,7 @@
 //! - A page is believed only after its digest held; it is checked on first touch.
 //! - An image is never changed. A new one takes its place.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, Result, What};
@@ -13,6 +14,7 @@ use crate::extent::{Extent, Geometry};
 use crate::format::index_page::{self, EMPTY, IndexPageHeader, IndexSlot, SENTINEL};
 use crate::format::record::Record;
 use crate::group::find_in_group;
+use crate::hash_filter::HashFilter;
 use crate::log::Log;
 
 /// How many slots are looked at in turn before halving.
@@ -43,6 +45,13 @@ impl ImagePlace {
     }
 }
 
+/// What one slot says about a hash that is looked for.
+enum Verdict {
+    Found,
+    Absent,
+    Further,
+}
+
 /// An index image.
 #[derive(Debug)]
 pub(crate) struct Image {
@@ -51,6 +60,8 @@ pub(crate) struct Image {
     slot_shift: u32,
     slot_mask: u64,
     checked: Box<[AtomicU64]>,
+    /// Tells most absent keys without a look at the pages, once it is there.
+    filter: OnceLock<HashFilter>,
     /// Stands for an image that is lost: every slot is empty.
     is_void: bool,
 }
@@ -66,8 +77,34 @@ impl Image {
             slot_shift: slots_per_page.ilog2(),
             slot_mask: slots_per_page * place.page_count() - 1,
             checked: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            filter: OnceLock::new(),
             is_void: false,
         }
+    }
+
+    /// Takes a filter over exactly the hashes in the image.
+    pub(crate) fn set_filter(&self, filter: HashFilter) {
+        let _ = self.filter.set(filter);
+    }
+
+    /// Reads the whole image to make its filter, as long as `go_on` says so. It also warms and checks every page.
+    pub(crate) fn read_in(&self, log: &Log, go_on: impl Fn() -> bool) -> Result<()> {
+        if self.is_void || self.filter.get().is_some() {
+            return Ok(());
+        }
+        let filter = HashFilter::for_keys(self.place.used);
+        for page in 0..self.place.page_count() {
+            if page % 64 == 0 && !go_on() {
+                return Ok(());
+            }
+            for slot in index_page::slots(self.page(log, page)?, 0) {
+                if slot.hash64.get() > SENTINEL {
+                    filter.add(slot.hash64.get());
+                }
+            }
+        }
+        self.set_filter(filter);
+        Ok(())
     }
 
     /// An empty image that is nowhere on disk.
@@ -117,6 +154,14 @@ impl Image {
             .ok_or_else(|| Error::corrupt(What::IndexPage, at))
     }
 
+    /// The bytes of a checked page.
+    #[inline]
+    fn page<'a>(&self, log: &'a Log, page: u64) -> Result<&'a [u8]> {
+        self.check(log, page)?;
+        let at = self.geometry.paddr(self.place.first_page() + page);
+        log.bytes(at, self.geometry.page_len()).ok_or_else(|| Error::corrupt(What::IndexPage, at))
+    }
+
     #[inline]
     fn check(&self, log: &Log, page: u64) -> Result<()> {
         let word = usize::try_from(page / 64).ok().and_then(|word| self.checked.get(word));
@@ -141,6 +186,9 @@ impl Image {
     /// The newest record of a key in this image.
     #[inline]
     pub(crate) fn find<'a>(&self, log: &'a Log, hash: u64, key: &[u8]) -> Result<Option<Record<'a>>> {
+        if self.filter.get().is_some_and(|filter| !filter.may_contain(hash)) {
+            return Ok(None);
+        }
         match self.first_of(log, hash)? {
             Some(first) => find_in_group(log, key, |index| {
                 let slot = self.slot(log, first + index)?;
@@ -159,24 +207,36 @@ impl Image {
     /// Position of the first slot with this hash.
     #[inline]
     fn first_of(&self, log: &Log, hash: u64) -> Result<Option<u64>> {
+        if self.is_void {
+            return Ok(None);
+        }
         let home = self.home(hash);
-        for step in 0..IN_TURN.min(self.slot_count()) {
-            let slot = self.slot(log, home + step)?;
-            let found = slot.hash64.get();
-            if found == hash {
-                return Ok(Some(home + step));
-            }
-            if found == EMPTY {
-                return Ok(None);
-            }
-            if found != SENTINEL {
-                let distance = (home + step).wrapping_sub(found) & self.slot_mask;
-                if distance < step || (distance == step && found > hash) {
-                    return Ok(None);
-                }
+        let in_page = home & ((1 << self.slot_shift) - 1);
+        // Nearly always the answer is within the page.
+        let page = self.page(log, home >> self.slot_shift)?;
+        let first = usize::try_from(in_page).expect("in a page");
+        for (step, slot) in (0..IN_TURN).zip(index_page::slots(page, first)) {
+            match self.judge(slot.hash64.get(), home, step, hash) {
+                Verdict::Found => return Ok(Some(home + step)),
+                Verdict::Absent => return Ok(None),
+                Verdict::Further => {}
             }
         }
         self.first_by_halving(log, hash)
+    }
+
+    /// What the slot `step` behind a hash's home says about the hash.
+    #[inline]
+    fn judge(&self, found: u64, home: u64, step: u64, hash: u64) -> Verdict {
+        if found == hash {
+            return Verdict::Found;
+        }
+        if found == EMPTY {
+            return Verdict::Absent;
+        }
+        let distance = (home + step).wrapping_sub(found) & self.slot_mask;
+        let is_past = distance < step || (distance == step && found > hash);
+        if is_past && found != SENTINEL { Verdict::Absent } else { Verdict::Further }
     }
 
     #[cold]
@@ -184,14 +244,21 @@ impl Image {
         let home = self.home(hash);
         // True from the first position at or past (home, hash) in the table's order.
         let reached = |step: u64| -> Result<bool> {
-            if step > self.slot_mask {
-                return Ok(true);
-            }
-            let found = self.slot(log, home + step)?.hash64.get();
+            let mut step = step;
+            // A sentinel says nothing about order; the slot behind it does.
+            let found = loop {
+                if step > self.slot_mask {
+                    return Ok(true);
+                }
+                match self.slot(log, home + step)?.hash64.get() {
+                    SENTINEL => step += 1,
+                    found => break found,
+                }
+            };
             let distance = (home + step).wrapping_sub(found) & self.slot_mask;
             Ok(found == EMPTY || distance < step || (distance == step && found >= hash))
         };
-        let (mut low, mut high) = (0, IN_TURN);
+        let (mut low, mut high) = (0, 1);
         while !reached(high)? {
             low = high;
             high *= 2;

@@ -11,9 +11,11 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::extent::Extent;
 use crate::format::index_page::{self, EMPTY, IndexSlot};
+use crate::hash_filter::HashFilter;
 
-/// Bytes written at once.
-const SLICE: usize = 1 << 20;
+/// Bytes written at once: little enough to stay in the cache, and to keep a commit waiting for the file's lock
+/// only some ten microseconds.
+const SLICE: usize = 128 << 10;
 /// Bytes written before they are synced, so that no commit's sync has to carry more of them.
 const DIRTY_MAX: u64 = 4 << 20;
 
@@ -33,11 +35,12 @@ pub(crate) struct ImageBuilder<'a> {
     slice_page: u64,
     synced_page: u64,
     spilled: Vec<(u64, u64)>,
+    filter: HashFilter,
 }
 
 impl<'a> ImageBuilder<'a> {
-    /// A builder for the pages behind the first of an extent.
-    pub(crate) fn new(core: &'a Core, extent: Extent, id: u64) -> ImageBuilder<'a> {
+    /// A builder for the pages behind the first of an extent, for about so many keys.
+    pub(crate) fn new(core: &'a Core, extent: Extent, id: u64, keys: u64) -> ImageBuilder<'a> {
         let geometry = core.geometry();
         ImageBuilder {
             core,
@@ -53,6 +56,7 @@ impl<'a> ImageBuilder<'a> {
             slice_page: 0,
             synced_page: 0,
             spilled: Vec::new(),
+            filter: HashFilter::for_keys(keys),
         }
     }
 
@@ -68,6 +72,7 @@ impl<'a> ImageBuilder<'a> {
     /// Adds the next entry in the order (home, hash, key).
     pub(crate) fn push(&mut self, hash: u64, paddr: u64) -> Result<()> {
         self.used += 1;
+        self.filter.add(hash);
         let position = self.home(hash).max(self.next);
         self.next = position + 1;
         if position >= self.slot_count() {
@@ -117,14 +122,14 @@ impl<'a> ImageBuilder<'a> {
         Ok(())
     }
 
-    /// Writes what is left and tells how many entries there are.
-    pub(crate) fn finish(mut self) -> Result<u64> {
+    /// Writes what is left and gives the number of entries and a filter over them.
+    pub(crate) fn finish(mut self) -> Result<(u64, HashFilter)> {
         while self.page_index < self.page_count {
             self.finish_page()?;
         }
         self.write_slice()?;
         self.wrap()?;
-        Ok(self.used)
+        Ok((self.used, self.filter))
     }
 
     /// Lays what spilled past the end to the front, moving entries there as far as it takes.

@@ -34,6 +34,7 @@ mod extent;
 pub mod format;
 mod group;
 mod hash;
+mod hash_filter;
 mod image;
 mod image_builder;
 mod image_walk;

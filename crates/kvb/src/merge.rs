@@ -116,19 +116,21 @@ impl Core {
             (extent, SegmentStarts::new(&keeper))
         };
         let id = self.env.random_u64();
-        let mut builder = ImageBuilder::new(self, extent, id);
+        let mut builder = ImageBuilder::new(self, extent, id, keys);
         let mut dead = Dead { segments, bytes: HashMap::new() };
         let merged = self.stream(old, &frozen.overlay, &mut builder, &mut dead);
         let result = merged.and_then(|()| {
-            let used = builder.finish()?;
+            let (used, filter) = builder.finish()?;
             let place = ImagePlace { extent, id, used, seqno: frozen.seqno };
             self.write_image_head(&place)?;
             let (at, len) = (geometry.paddr(extent.start_page), geometry.paddr(extent.page_count));
             self.disk.sync_range(at, len).map_err(Error::io("sync the new index image"))?;
-            Ok(place)
+            let image = Image::new(place, geometry);
+            image.set_filter(filter);
+            Ok(image)
         });
         match result {
-            Ok(place) => Ok(Merged { place, dead: dead.bytes }),
+            Ok(image) => Ok(Merged { image: Arc::new(image), dead: dead.bytes }),
             Err(error) => {
                 self.lock_keeper().space.give_back(extent);
                 Err(error)
@@ -233,12 +235,12 @@ impl Core {
 
     /// Makes the new image the current one, on disk and for readers.
     fn install_image(&self, merged: Merged, old: Arc<Image>) -> Result<()> {
-        let image = Arc::new(Image::new(merged.place, self.geometry()));
+        let image = merged.image;
         let mut keeper = self.lock_keeper();
         for (start_page, bytes) in merged.dead {
             keeper.add_dead(start_page, bytes);
         }
-        let extent = std::mem::replace(&mut keeper.image, merged.place).extent;
+        let extent = std::mem::replace(&mut keeper.image, image.place).extent;
         if extent.start_page != 0 {
             keeper.retired.push(Retired { extent, image: Some(old) });
         }
@@ -274,7 +276,7 @@ pub(crate) fn image_head(
 
 /// A new image, and the bytes that died with the old one by first page of their segment.
 struct Merged {
-    place: ImagePlace,
+    image: Arc<Image>,
     dead: HashMap<u64, u64>,
 }
 

@@ -13,11 +13,11 @@ use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use siphasher::sip::SipHasher24;
-use zerocopy::FromZeros;
 
 use crate::error::Result;
-use crate::format::filter;
+use crate::format::filter::scale;
 use crate::format::record::Record;
+use crate::hash_filter::{HashFilter, zeroed};
 use crate::log::Log;
 
 /// Bit of an entry's address that says its record is a DELETE.
@@ -49,7 +49,7 @@ pub(crate) struct Overlay {
     slots: Box<[AtomicU64]>,
     slot_count: usize,
     used: AtomicUsize,
-    filter: Box<[AtomicU64]>,
+    filter: HashFilter,
     undo: RwLock<HashMap<usize, u64>>,
     flood: RwLock<Flood>,
     flooded: AtomicBool,
@@ -60,12 +60,11 @@ impl Overlay {
     /// An overlay with room for this many entries.
     pub(crate) fn with_room(entries: usize, secret: u64) -> Overlay {
         let slots = entries.saturating_add(entries / 3).max(64);
-        let words = filter::word_count(u64::try_from(slots / 4 * 3).unwrap_or(u64::MAX));
         Overlay {
             slots: zeroed(slots * 2),
             slot_count: slots,
             used: AtomicUsize::new(0),
-            filter: zeroed(usize::try_from(words).unwrap_or(usize::MAX)),
+            filter: HashFilter::for_keys(u64::try_from(slots / 4 * 3).unwrap_or(u64::MAX)),
             undo: RwLock::default(),
             flood: RwLock::default(),
             flooded: AtomicBool::new(false),
@@ -98,7 +97,7 @@ impl Overlay {
                 entry: AtomicU64::new(flooded.entry.load(Ordering::Relaxed)),
                 before: None,
             };
-            grown.add_to_filter(hashes.0);
+            grown.filter.add(hashes.0);
             flood.insert(*hashes, chain.iter().map(copy).collect());
         }
         grown.used.store(self.len(), Ordering::Relaxed);
@@ -111,7 +110,7 @@ impl Overlay {
     fn home(&self, hash: u64) -> usize {
         // Mixed with a secret, so that hashes chosen to share low bits do not share a neighbourhood.
         let mixed = (hash ^ self.secret).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        filter::scale(mixed, self.slot_count)
+        scale(mixed, self.slot_count)
     }
 
     #[inline]
@@ -128,14 +127,6 @@ impl Overlay {
         }
     }
 
-    #[inline]
-    fn may_contain(&self, hash: u64) -> bool {
-        let probe = filter::probe(hash, self.filter.len());
-        self.filter
-            .get(probe.word)
-            .is_none_or(|word| word.load(Ordering::Acquire) & probe.mask == probe.mask)
-    }
-
     /// Finds a key as of the commits published.
     #[inline]
     pub(crate) fn find<'a>(
@@ -145,7 +136,7 @@ impl Overlay {
         key: &[u8],
         published: &AtomicU64,
     ) -> Result<Lookup<'a>> {
-        if !self.may_contain(hash) {
+        if !self.filter.may_contain(hash) {
             return Ok(Lookup::Absent);
         }
         let mut at = self.home(hash);
@@ -235,7 +226,7 @@ impl Overlay {
     /// True if some key of this hash has an entry.
     pub(crate) fn has_hash(&self, hash: u64) -> bool {
         let mut at = self.home(hash);
-        while self.may_contain(hash) {
+        while self.filter.may_contain(hash) {
             match self.slot(at).0 {
                 0 => return false,
                 found if found == hash => return true,
@@ -304,7 +295,7 @@ impl Overlay {
         }
         chain.push(Flooded { entry: AtomicU64::new(entry), before: None });
         drop(flood);
-        self.add_to_filter(hash);
+        self.filter.add(hash);
         self.used.store(self.len() + 1, Ordering::Relaxed);
         self.flooded.store(true, Ordering::Release);
         Ok(())
@@ -324,7 +315,7 @@ impl Overlay {
     }
 
     fn place_at(&self, at: usize, hash: u64, entry: u64) {
-        self.add_to_filter(hash);
+        self.filter.add(hash);
         self.store(at, entry);
         if let Some(slot) = self.slots.get(2 * at) {
             // Release: whoever sees the hash sees the address.
@@ -335,14 +326,6 @@ impl Overlay {
     fn store(&self, at: usize, entry: u64) {
         if let Some(slot) = self.slots.get(2 * at + 1) {
             slot.store(entry, Ordering::Release);
-        }
-    }
-
-    fn add_to_filter(&self, hash: u64) {
-        let probe = filter::probe(hash, self.filter.len());
-        if let Some(word) = self.filter.get(probe.word) {
-            // One writer: no other store can come between. Release: seen before the slot is.
-            word.store(word.load(Ordering::Relaxed) | probe.mask, Ordering::Release);
         }
     }
 
@@ -361,8 +344,4 @@ impl Overlay {
             }
         }
     }
-}
-
-fn zeroed(len: usize) -> Box<[AtomicU64]> {
-    <[AtomicU64]>::new_box_zeroed_with_elems(len).expect("memory for the overlay")
 }

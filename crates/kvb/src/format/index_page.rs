@@ -64,6 +64,15 @@ pub fn slot(page: &[u8], slot: usize) -> Option<IndexSlot> {
     IndexSlot::read_from_bytes(page.get(at..at + IndexSlot::SIZE)?).ok()
 }
 
+/// The slots of a page from `first` on.
+#[inline]
+pub fn slots(page: &[u8], first: usize) -> impl Iterator<Item = IndexSlot> {
+    let count = slots_per_page(page.len() as u64) as usize;
+    let end = IndexPageHeader::SIZE + count * IndexSlot::SIZE;
+    let bytes = page.get(IndexPageHeader::SIZE + first * IndexSlot::SIZE..end).unwrap_or(&[]);
+    bytes.chunks_exact(IndexSlot::SIZE).filter_map(|slot| IndexSlot::read_from_bytes(slot).ok())
+}
+
 /// Writes slot `slot` of a page that is not sealed yet.
 pub fn set_slot(page: &mut [u8], slot: usize, value: IndexSlot) {
     let at = IndexPageHeader::SIZE + slot * IndexSlot::SIZE;

@@ -1,0 +1,44 @@
+//! A filter over slot hashes in memory: "not here" for the price of one load.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use zerocopy::FromZeros;
+
+use crate::format::filter;
+
+/// A filter that one thread adds to while others ask.
+#[derive(Debug)]
+pub(crate) struct HashFilter {
+    words: Box<[AtomicU64]>,
+}
+
+impl HashFilter {
+    /// A filter sized for so many keys.
+    pub(crate) fn for_keys(keys: u64) -> HashFilter {
+        HashFilter { words: zeroed(usize::try_from(filter::word_count(keys)).unwrap_or(usize::MAX)) }
+    }
+
+    /// Adds a hash; only one thread may do this.
+    #[inline]
+    pub(crate) fn add(&self, slot_hash: u64) {
+        let probe = filter::probe(slot_hash, self.words.len());
+        if let Some(word) = self.words.get(probe.word) {
+            // No other store can come between. Release: seen before what is added behind it.
+            word.store(word.load(Ordering::Relaxed) | probe.mask, Ordering::Release);
+        }
+    }
+
+    /// False if the hash was never added.
+    #[inline]
+    pub(crate) fn may_contain(&self, slot_hash: u64) -> bool {
+        let probe = filter::probe(slot_hash, self.words.len());
+        self.words
+            .get(probe.word)
+            .is_none_or(|word| word.load(Ordering::Acquire) & probe.mask == probe.mask)
+    }
+}
+
+/// Zeroed memory that the system hands out page by page as it is touched.
+pub(crate) fn zeroed(len: usize) -> Box<[AtomicU64]> {
+    <[AtomicU64]>::new_box_zeroed_with_elems(len).expect("memory for the index")
+}
