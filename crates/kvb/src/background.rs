@@ -67,8 +67,8 @@ impl Core {
 
     /// Makes room in the overlay for so many entries, waiting for a merge if too many are waiting for one.
     pub(crate) fn secure_overlay(&self, count: usize) -> Result<()> {
-        let threshold = self.overlay_max(&self.view.load());
-        if self.view.load().active.len() >= threshold.saturating_mul(2) {
+        let limit = with_quarter(self.overlay_max(&self.view.load()));
+        if self.view.load().active.len() >= limit {
             self.wait_for_merge()?;
             self.freeze_if_due();
         }
@@ -104,8 +104,9 @@ impl Core {
 
     /// Freezes the active overlay, if there is anything in it and nothing is being merged.
     pub(crate) fn freeze(&self) -> bool {
-        let room = self.overlay_max(&self.view.load()) / 4;
-        let fresh = Arc::new(Overlay::with_room(room.max(1024), self.env.random_u64()));
+        // All the room it will ever need at once: growing would copy every entry again.
+        let room = with_quarter(self.overlay_max(&self.view.load()));
+        let fresh = Arc::new(Overlay::with_room(room, self.env.random_u64()));
         let seqno = self.published.load(Ordering::Acquire);
         let mut frozen = false;
         self.change_view(|view| {
@@ -233,6 +234,11 @@ impl Core {
         drop(lock(&self.merge_due));
         self.merge_changed.notify_all();
     }
+}
+
+/// What an overlay may hold while the one before it is merged.
+fn with_quarter(entries: usize) -> usize {
+    entries.saturating_add(entries / 4)
 }
 
 /// Starts the threads of a bucket.

@@ -107,7 +107,7 @@ fn write(disk: &Arc<dyn Disk>, fixed: &Fixed, keeper: &Keeper, first: NamedExten
     for index in 0..keeper.image.page_count() {
         let mut page = vec![0; geometry.page_len()];
         let pageid = keeper.image.first_page() + index;
-        seal_page(&mut page, keeper.image.id, pageid).ok_or(Error::Invalid("page too small"))?;
+        seal_page(&mut page, keeper.image.id, pageid, 0).ok_or(Error::Invalid("page too small"))?;
         slice.extend_from_slice(&page);
         let is_last = index + 1 == keeper.image.page_count();
         if is_last || index % PAGES_AT_ONCE == PAGES_AT_ONCE - 1 {

@@ -123,6 +123,11 @@ impl Image {
         self.slot_mask + 1
     }
 
+    /// Slots in a page.
+    pub(crate) fn slots_per_page(&self) -> u64 {
+        1 << self.slot_shift
+    }
+
     /// Home slot of a hash.
     #[inline]
     pub(crate) fn home(&self, hash: u64) -> u64 {
@@ -156,7 +161,7 @@ impl Image {
 
     /// The bytes of a checked page.
     #[inline]
-    fn page<'a>(&self, log: &'a Log, page: u64) -> Result<&'a [u8]> {
+    pub(crate) fn page<'a>(&self, log: &'a Log, page: u64) -> Result<&'a [u8]> {
         self.check(log, page)?;
         let at = self.geometry.paddr(self.place.first_page() + page);
         log.bytes(at, self.geometry.page_len()).ok_or_else(|| Error::corrupt(What::IndexPage, at))
@@ -202,6 +207,14 @@ impl Image {
     /// True if the image holds any key with this hash.
     pub(crate) fn has_hash(&self, log: &Log, hash: u64) -> Result<bool> {
         Ok(self.first_of(log, hash)?.is_some())
+    }
+
+    /// As `has_hash`, by the filter alone if there is one.
+    pub(crate) fn may_have_hash(&self, log: &Log, hash: u64) -> Result<bool> {
+        match self.filter.get() {
+            Some(filter) => Ok(filter.may_contain(hash)),
+            None => self.has_hash(log, hash),
+        }
     }
 
     /// Position of the first slot with this hash.

@@ -30,6 +30,7 @@ pub(crate) struct ImageBuilder<'a> {
     next: u64,
     used: u64,
     page: Vec<u8>,
+    page_used: u32,
     page_index: u64,
     slice: Vec<u8>,
     slice_page: u64,
@@ -51,6 +52,7 @@ impl<'a> ImageBuilder<'a> {
             next: 0,
             used: 0,
             page: vec![0; geometry.page_len()],
+            page_used: 0,
             page_index: 0,
             slice: Vec::new(),
             slice_page: 0,
@@ -90,11 +92,18 @@ impl<'a> ImageBuilder<'a> {
         let slot = usize::try_from(position & ((1 << self.slot_shift) - 1)).expect("in a page");
         let value = IndexSlot { hash64: U64::new(hash), record_paddr: U64::new(paddr) };
         index_page::set_slot(&mut self.page, slot, value);
+        self.page_used += 1;
+    }
+
+    /// Seals the page being filled as the image's page `index`.
+    fn seal_page(&mut self, index: u64) -> Result<()> {
+        let used = std::mem::take(&mut self.page_used);
+        index_page::seal_page(&mut self.page, self.id, self.first_page + index, used)
+            .ok_or(Error::Invalid("page too small"))
     }
 
     fn finish_page(&mut self) -> Result<()> {
-        index_page::seal_page(&mut self.page, self.id, self.first_page + self.page_index)
-            .ok_or(Error::Invalid("page too small"))?;
+        self.seal_page(self.page_index)?;
         self.slice.extend_from_slice(&self.page);
         self.page.fill(0);
         self.page_index += 1;
@@ -160,8 +169,7 @@ impl<'a> ImageBuilder<'a> {
                     placed += 1;
                 }
             }
-            index_page::seal_page(&mut self.page, self.id, self.first_page + page_index)
-                .ok_or(Error::Invalid("page too small"))?;
+            self.seal_page(page_index)?;
             self.core
                 .disk
                 .write_at(at, &self.page)

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::error::Result;
-use crate::format::index_page::{EMPTY, SENTINEL};
+use crate::format::index_page::{self, EMPTY, SENTINEL};
 use crate::image::Image;
 use crate::log::Log;
 
@@ -56,8 +56,7 @@ impl<'a> ImageWalk<'a> {
             for index in 0..self.cursors.len() {
                 self.fill(index)?;
             }
-            let heads = self.cursors.iter().filter_map(|cursor| cursor.head);
-            if let Some(head) = heads.min_by_key(|&(hash, _)| self.order(hash)) {
+            if let Some(head) = self.front().and_then(|at| self.cursors.get(at)?.head) {
                 return Ok(Some(head));
             }
             if self.pass + 1 >= self.passes {
@@ -68,16 +67,20 @@ impl<'a> ImageWalk<'a> {
         }
     }
 
+    /// The cursor whose entry comes next.
+    fn front(&self) -> Option<usize> {
+        match self.cursors.as_slice() {
+            [only] => only.head.map(|_| 0),
+            several => {
+                let heads = several.iter().enumerate().filter_map(|(at, cursor)| Some((at, cursor.head?)));
+                heads.min_by_key(|(_, (hash, _))| self.order(*hash)).map(|(at, _)| at)
+            }
+        }
+    }
+
     /// Goes past the entry that `peek` gave.
     pub(crate) fn advance(&mut self) {
-        let next = self.cursors.iter().filter_map(|cursor| cursor.head).map(|(hash, _)| self.order(hash)).min();
-        let new_slots = self.new_slots;
-        let order = |hash: u64| (hash & (new_slots - 1), hash);
-        let front = self
-            .cursors
-            .iter_mut()
-            .find(|cursor| cursor.head.map(|(hash, _)| order(hash)) == next && next.is_some());
-        if let Some(cursor) = front {
+        if let Some(cursor) = self.front().and_then(|at| self.cursors.get_mut(at)) {
             cursor.head = None;
         }
     }
@@ -85,31 +88,35 @@ impl<'a> ImageWalk<'a> {
     /// Moves a cursor to its next entry, if it has none.
     fn fill(&mut self, index: usize) -> Result<()> {
         let slots = self.image.slot_count();
+        let per_page = self.image.slots_per_page();
         let Some(cursor) = self.cursors.get_mut(index) else { return Ok(()) };
         while cursor.head.is_none() && cursor.position < cursor.homes.end.saturating_add(slots) {
-            let position = cursor.position;
-            let slot = self.image.slot(self.log, position)?;
-            let hash = slot.hash64.get();
-            let past = position >= cursor.homes.end;
-            if hash == EMPTY && past {
+            let in_image = cursor.position & (slots - 1);
+            if !self.image.is_on_disk() {
                 cursor.position = u64::MAX;
                 break;
             }
-            cursor.position += 1;
-            if hash <= SENTINEL {
-                continue;
-            }
-            // How far the entry stands behind its home tells its home even past the end of the table.
-            let distance = position.wrapping_sub(hash) & (slots - 1);
-            let Some(home) = position.checked_sub(distance) else { continue };
-            if past && home >= cursor.homes.end {
-                cursor.position = u64::MAX;
-                break;
-            }
-            let is_in_pass = (hash & (self.new_slots - 1)) / slots.min(self.new_slots) == self.pass
-                || self.passes == 1;
-            if cursor.homes.contains(&home) && is_in_pass {
-                cursor.head = Some((hash, slot.record_paddr.get()));
+            let page = self.image.page(self.log, in_image / per_page)?;
+            let first = usize::try_from(in_image % per_page).expect("in a page");
+            for slot in index_page::slots(page, first) {
+                let hash = slot.hash64.get();
+                let position = cursor.position;
+                // How far an entry stands behind its home tells its home even past the end of the table.
+                let distance = position.wrapping_sub(hash) & (slots - 1);
+                let home = position.checked_sub(distance).filter(|_| hash > SENTINEL);
+                let is_past = position >= cursor.homes.end
+                    && (hash == EMPTY || home.is_some_and(|home| home >= cursor.homes.end));
+                if is_past {
+                    cursor.position = u64::MAX;
+                    break;
+                }
+                cursor.position += 1;
+                let is_in_pass =
+                    self.passes == 1 || (hash & (self.new_slots - 1)) / slots == self.pass;
+                if is_in_pass && home.is_some_and(|home| cursor.homes.contains(&home)) {
+                    cursor.head = Some((hash, slot.record_paddr.get()));
+                    break;
+                }
             }
         }
         Ok(())

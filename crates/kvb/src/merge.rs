@@ -138,10 +138,11 @@ impl Core {
         }
     }
 
+    /// How many keys there will be, give or take what the filter errs by.
     fn count_merged(&self, old: &Image, overlay: &Overlay) -> Result<u64> {
         let mut count = i128::from(old.place.used);
         let mut failed = Ok(());
-        overlay.for_each(|hash, entry| match old.has_hash(&self.log, hash) {
+        overlay.for_each(|hash, entry| match old.may_have_hash(&self.log, hash) {
             Ok(known) => count += i128::from(entry & DELETE_BIT == 0) - i128::from(known),
             Err(error) => failed = Err(error),
         });

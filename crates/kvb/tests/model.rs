@@ -181,15 +181,19 @@ struct ModelClock {
     env: Arc<ManualEnv>,
     /// The last stamp given, if it still counts.
     last: Option<Moment>,
-    /// Every stamp ever given.
+    /// Every stamp ever given that is known for certain.
     stamps: BTreeSet<u64>,
+    /// The others.
+    vague: Vec<Moment>,
 }
 
 impl ModelClock {
     fn now(&self) -> Moment {
         let wall = self.env.unix_ns();
         let limit = wall + DAY;
-        let newest = self.stamps.range(..=limit).next_back().copied().unwrap_or(0);
+        let certain = self.stamps.range(..=limit).next_back().copied().unwrap_or(0);
+        let vague = self.vague.iter().filter(|stamp| stamp.earliest <= limit);
+        let newest = vague.map(|stamp| stamp.latest.min(limit)).fold(certain, u64::max);
         let last = self.last.filter(|last| last.is_exact() && last.latest <= limit);
         Moment {
             earliest: wall.max(last.map_or(0, |last| last.earliest)),
@@ -200,7 +204,11 @@ impl ModelClock {
     fn stamp(&mut self) -> Moment {
         let now = self.now();
         self.last = Some(now);
-        self.stamps.insert(now.latest);
+        if now.is_exact() {
+            self.stamps.insert(now.latest);
+        } else {
+            self.vague.push(now);
+        }
         now
     }
 
@@ -355,7 +363,7 @@ impl History {
         let bytes = Bytes::new(plan.place);
         let bucket = Bucket::create_on(bytes.disk(), Arc::<ManualEnv>::clone(&env), plan.options()).unwrap();
         let clock =
-            ModelClock { env: Arc::clone(&env), last: None, stamps: BTreeSet::new() };
+            ModelClock { env: Arc::clone(&env), last: None, stamps: BTreeSet::new(), vague: Vec::new() };
         History {
             plan,
             rng: Rng::with_seed(seed),
@@ -429,6 +437,9 @@ impl History {
         for step in 0..self.plan.steps {
             self.step = step;
             self.is_filling = (step / phase).is_multiple_of(2);
+            if step % phase == phase / 2 {
+                self.sweep();
+            }
             self.take_step();
         }
         self.check_all("at the end");
@@ -514,6 +525,10 @@ impl History {
                 Change::Put(key, _) | Change::PutFor(key, _, _) => Change::Delete(key),
             }));
         }
+        self.commit_changes(changes);
+    }
+
+    fn commit_changes(&mut self, changes: Vec<Change>) {
         let mut batch = Batch::new();
         changes.iter().for_each(|change| change.add_to(&mut batch));
         assert_eq!(batch.len(), changes.len());
@@ -532,6 +547,24 @@ impl History {
         self.puts += u64::try_from(changes.len() - deletes).unwrap();
         let stamp = self.model.clock.stamp();
         changes.into_iter().for_each(|change| change.apply(&mut self.model, stamp));
+    }
+
+    /// Puts or deletes most keys there can be, in one batch.
+    fn sweep(&mut self) {
+        let mut changes = Vec::new();
+        for index in 0..self.plan.key_count {
+            if self.rng.u8(..20) == 0 {
+                continue;
+            }
+            let key = self.plan.keys.key(index);
+            changes.push(match self.is_filling {
+                true => Change::Put(key, self.step.to_le_bytes().to_vec()),
+                false => Change::Delete(key),
+            });
+        }
+        self.rng.shuffle(&mut changes);
+        self.commit_changes(changes);
+        self.check_all("after a sweep");
     }
 
     fn look_up(&mut self) {

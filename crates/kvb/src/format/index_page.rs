@@ -86,14 +86,13 @@ fn digest(page: &[u8], image_id: u64, at: usize) -> Option<u64> {
     Some(xxh3_64_with_seed(page.get(at + 8..)?, head))
 }
 
-/// Writes header and digest of a page whose slots are set.
-pub fn seal_page(page: &mut [u8], image_id: u64, pageid: u64) -> Option<()> {
+/// Writes header and digest of a page of which `used` slots are set.
+pub fn seal_page(page: &mut [u8], image_id: u64, pageid: u64, used: u32) -> Option<()> {
     let slots = slots_per_page(page.len() as u64);
-    let used = (0..slots as usize).filter_map(|at| slot(page, at)).filter(|s| s.hash64 != EMPTY).count();
     let mut header = IndexPageHeader {
         page_uuid: U64::new(image_id),
         slots: U32::new(slots as u32),
-        used: U32::new(used as u32),
+        used: U32::new(used),
         pageid: U64::new(pageid),
         crc32c: U32::new(0),
     };

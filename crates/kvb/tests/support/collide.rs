@@ -18,7 +18,7 @@ const HASHES_TO_ZERO: [u8; 8] = [0x46, 0xc6, 0xbd, 0x15, 0x84, 0x8c, 0x7d, 0x97]
 const FACTOR: u64 = 0x1656_6791_9E37_79F9;
 
 /// The key number `index` of group `group`: all keys of a group have one hash.
-pub fn colliding(group: u64, index: u64) -> Vec<u8> {
+pub(crate) fn colliding(group: u64, index: u64) -> Vec<u8> {
     let mut key = VANISHING.to_vec();
     key.extend_from_slice(&index.to_be_bytes());
     key.extend_from_slice(&group.to_le_bytes());
@@ -27,7 +27,7 @@ pub fn colliding(group: u64, index: u64) -> Vec<u8> {
 }
 
 /// A key of 16 bytes with exactly this hash.
-pub fn hashing_to(hash: u64) -> Vec<u8> {
+pub(crate) fn hashing_to(hash: u64) -> Vec<u8> {
     // The steps of the function in reverse: xor-shift, multiply, xor-shift, add the length, swap the bytes, xor.
     let mixed = hash ^ (hash >> 32);
     let mixed = mixed.wrapping_mul(inverse(FACTOR));
@@ -51,7 +51,7 @@ fn inverse(odd: u64) -> u64 {
 }
 
 /// Panics if the keys do not do what they are made for; every test that uses them calls this first.
-pub fn check() {
+pub(crate) fn check() {
     for group in 0..3 {
         let hash = xxh3_64(&colliding(group, 0));
         assert!((1..1000).all(|index| xxh3_64(&colliding(group, index)) == hash));

@@ -5,7 +5,7 @@
 #![allow(dead_code, reason = "every test file uses a part of this")]
 
 /// The seed of a test: the one asked for, or a fresh one. It is printed, so that a failure can be replayed.
-pub fn seed(test: &str) -> u64 {
+pub(crate) fn seed(test: &str) -> u64 {
     let seed = match std::env::var("KVB_SEED") {
         Ok(text) => parse(&text).unwrap_or_else(|| panic!("KVB_SEED is not a number: {text}")),
         Err(_) => fastrand::u64(..),
@@ -15,7 +15,7 @@ pub fn seed(test: &str) -> u64 {
 }
 
 /// How many times as long as usual a test should run.
-pub fn rounds() -> u64 {
+pub(crate) fn rounds() -> u64 {
     std::env::var("KVB_ROUNDS").ok().and_then(|text| parse(&text)).unwrap_or(1).max(1)
 }
 

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 /// Runs `work` and panics if it takes longer than `limit`. A thread that hangs is left behind.
-pub fn within<T: Send + 'static>(
+pub(crate) fn within<T: Send + 'static>(
     limit: Duration,
     what: &str,
     work: impl FnOnce() -> T + Send + 'static,
