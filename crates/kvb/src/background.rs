@@ -68,7 +68,10 @@ impl Core {
     /// Makes room in the overlay for so many entries, waiting for a merge if too many are waiting for one.
     pub(crate) fn secure_overlay(&self, count: usize) -> Result<()> {
         let limit = with_quarter(self.overlay_max(&self.view.load()));
-        if self.view.load().active.len() >= limit {
+        let view = self.view.load();
+        let must_wait = view.active.len() >= limit && view.frozen.is_some();
+        drop(view);
+        if must_wait {
             self.wait_for_merge()?;
             self.freeze_if_due();
         }
@@ -97,7 +100,7 @@ impl Core {
     }
 
     /// Freezes the active overlay if it is full and nothing is being merged.
-    fn freeze_if_due(&self) -> bool {
+    pub(crate) fn freeze_if_due(&self) -> bool {
         let view = self.view.load();
         view.active.len() >= self.overlay_max(&view) && self.freeze()
     }

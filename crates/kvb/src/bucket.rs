@@ -11,14 +11,14 @@ use host::{Dir, Disk, Env, FileDir, FileDisk, SystemEnv};
 
 use crate::background;
 use crate::batch::Batch;
-use crate::core::Core;
+use crate::core::{Core, lock};
 use crate::create::create;
 use crate::error::{Corrupt, Error, Result, What};
 use crate::format::record::Record;
 use crate::mount::{MountReport, mount};
 use crate::options::{Durability, Options};
 use crate::stats::Stats;
-use crate::value::Value;
+use crate::value::{Pin, Value};
 use crate::view::View;
 
 /// How often a lookup of many keys starts over because a commit came in between, before it keeps commits out.
@@ -153,7 +153,7 @@ impl Bucket {
         let hash = self.core.hash.slot_hash(key);
         let (found, view) = self.find(hash, key)?;
         self.core.counters.got(1, u64::from(found.is_some()));
-        Ok(found.map(|record| Value::new(record.value, view)))
+        Ok(found.map(|record| Value::new(record.value, Pin::Own { _view: view })))
     }
 
     /// The values of many keys as of one commit, in their order.
@@ -170,13 +170,21 @@ impl Bucket {
     }
 
     fn get_each<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value<'_>>>> {
-        let hashes = keys.iter().map(|key| self.core.hash.slot_hash(key.as_ref()));
+        let view = self.core.view.load_full();
         let mut values = Vec::with_capacity(keys.len());
         let mut hits = 0;
-        for (key, hash) in keys.iter().zip(hashes) {
-            let (found, view) = self.find(hash, key.as_ref())?;
+        for key in keys {
+            let key = key.as_ref();
+            let hash = self.core.hash.slot_hash(key);
+            let found = match view.find(&self.core.log, hash, key, &self.core.published) {
+                Err(Error::Corrupt(Corrupt { what: What::IndexPage, .. })) => {
+                    self.find_rebuilt(hash, key)?.0
+                }
+                found => found?.filter(|record| !self.is_expired(record)),
+            };
             hits += u64::from(found.is_some());
-            values.push(found.map(|record| Value::new(record.value, view)));
+            let pin = || Pin::Shared { _view: Arc::clone(&view) };
+            values.push(found.map(|record| Value::new(record.value, pin())));
         }
         self.core.counters.got(u64::try_from(keys.len()).unwrap_or(0), hits);
         Ok(values)
@@ -216,6 +224,9 @@ impl Bucket {
             if self.core.view.load().image.is_on_disk() {
                 self.core.rebuild_index(&mut writer)?;
             }
+        }
+        if !self.core.mode.background && !self.core.mode.read_only {
+            self.core.merge()?;
         }
         let view = self.core.view.load();
         let found = view.find(&self.core.log, hash, key, &self.core.published)?;
@@ -261,6 +272,10 @@ impl Bucket {
         let core = &self.core;
         let mut stats = Stats::default();
         core.counters.fill(&mut stats);
+        {
+            let _merging = lock(&core.merging);
+            core.fold_runs()?;
+        }
         let view = core.view.load();
         stats.keys = view.count_keys(&core.log)?;
         stats.overlay_entries = u64::try_from(

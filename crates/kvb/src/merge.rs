@@ -23,15 +23,19 @@ use crate::overlay::{DELETE_BIT, Overlay};
 use crate::segment::meta_page;
 use crate::view::{Frozen, View};
 
+/// Entries folded in while commits wait.
+const FOLD_SLICE: usize = 512;
+
 /// A change: slot hash, and address with its DELETE bit.
 type Change = (u64, u64);
 
 impl Core {
-    /// Merges what is frozen, or what mount left as runs, into a new image.
+    /// Folds in what mount left as runs, and merges what is frozen into a new image.
     pub(crate) fn merge(&self) -> Result<()> {
         let _merging = lock(&self.merging);
         if !self.view.load().runs.is_empty() {
             self.fold_runs()?;
+            self.freeze_if_due();
         }
         let view = self.view.load_full();
         if let Some(frozen) = &view.frozen {
@@ -59,25 +63,25 @@ impl Core {
         Ok(())
     }
 
-    /// Turns runs that mount did not load into a frozen overlay.
+    /// Takes the runs that mount did not load into the active overlay, a slice at a time so that commits go on.
     pub(crate) fn fold_runs(&self) -> Result<()> {
         let view = self.view.load_full();
-        let total = view.runs.iter().map(|run| run.count).sum();
-        let folded = Overlay::with_room(total, self.env.random_u64());
-        let mut seqno = view.image.place.seqno;
-        // Oldest first, so that newer records take the place of older ones.
-        for run in view.runs.iter().rev() {
-            for (hash, entry, entry_seqno) in run.in_log_order(&self.log) {
-                folded.set(&self.log, hash, entry, u64::MAX)?;
-                seqno = seqno.max(entry_seqno);
+        let image_seqno = view.image.place.seqno;
+        // Newest first: what has an entry already has a newer one.
+        for run in view.runs.iter() {
+            let changes = run.in_log_order(&self.log);
+            for slice in changes.rchunks(FOLD_SLICE) {
+                let _no_commits = self.lock_writer();
+                self.secure_overlay(slice.len())?;
+                let active = Arc::clone(&self.view.load().active);
+                for &(hash, entry, seqno) in slice.iter().rev() {
+                    if seqno > image_seqno {
+                        active.set_older(&self.log, hash, entry)?;
+                    }
+                }
             }
         }
-        folded.forget_undo();
-        self.change_view(|view| View {
-            frozen: Some(Frozen { overlay: Arc::new(folded), seqno }),
-            runs: Arc::new([]),
-            ..view.clone()
-        });
+        self.change_view(|view| View { runs: Arc::new([]), ..view.clone() });
         Ok(())
     }
 

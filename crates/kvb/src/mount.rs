@@ -39,8 +39,9 @@ use crate::view::View;
 use crate::walk::{rebuild_table, rescan};
 use crate::writer::Writer;
 
-/// Runs with more entries than this are probed where they lie and folded in later, so that opening stays quick.
-const LOAD_MAX: usize = 512 << 10;
+/// Runs with more entries than this in all are probed where they lie and folded in later, so that opening stays
+/// quick.
+const LOAD_MAX: usize = 32 << 10;
 /// The smallest record: a header and a CRC.
 const RECORD_MIN: u64 = 48;
 

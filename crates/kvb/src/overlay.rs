@@ -242,6 +242,17 @@ impl Overlay {
         self.slots.get(2 * self.home(hash)).map_or(0, |slot| slot.load(Ordering::Relaxed))
     }
 
+    /// Writer only: names a record of a key that has no entry yet; a key that has one has a newer one. There must be
+    /// room.
+    pub(crate) fn set_older(&self, log: &Log, hash: u64, entry: u64) -> Result<()> {
+        let record = log.record(entry & !DELETE_BIT)?;
+        let nobody = AtomicU64::new(u64::MAX);
+        match self.find(log, hash, record.key, &nobody)? {
+            Lookup::Found(_) => Ok(()),
+            Lookup::Absent => self.set(log, hash, entry, u64::MAX),
+        }
+    }
+
     /// Writer only: names the newest record of a key. There must be room. `published` is the last seqno readers
     /// may see; what a slot named up to then is kept for them.
     pub(crate) fn set(&self, log: &Log, hash: u64, entry: u64, published: u64) -> Result<()> {

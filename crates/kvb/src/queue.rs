@@ -105,7 +105,7 @@ impl Core {
         if others.is_empty() {
             let result = self.commit_group(&mut self.lock_writer(), &mut [batch], durability);
             self.hand_lead_on(1);
-            return result;
+            return result.and_then(|()| self.settle());
         }
         let mut batches = vec![batch];
         let durability = others.iter().map(|waiter| waiter.durability).fold(durability, Ord::max);
@@ -136,6 +136,11 @@ impl Core {
         }
         self.hand_lead_on(waiters.len());
         own
+    }
+
+    /// Without threads of its own, a bucket whose index had to be rebuilt folds it in here, where no lock is held.
+    fn settle(&self) -> Result<()> {
+        if self.mode.background || self.view.load().runs.is_empty() { Ok(()) } else { self.merge() }
     }
 
     /// Takes what is queued, after a short wait if the last group was larger than what is here now.

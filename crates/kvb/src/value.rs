@@ -11,13 +11,20 @@ use crate::view::View;
 /// A value borrowed from the bucket's mapping. While it is held, the space it lies in is not reused.
 pub struct Value<'a> {
     bytes: &'a [u8],
-    /// Pins what the value was found through.
-    _view: Guard<Arc<View>>,
+    _pin: Pin,
+}
+
+/// Keeps alive what a value was found through.
+pub(crate) enum Pin {
+    /// Of a single lookup: costs no shared counter.
+    Own { _view: Guard<Arc<View>> },
+    /// Of one lookup among many.
+    Shared { _view: Arc<View> },
 }
 
 impl<'a> Value<'a> {
-    pub(crate) fn new(bytes: &'a [u8], view: Guard<Arc<View>>) -> Value<'a> {
-        Value { bytes, _view: view }
+    pub(crate) fn new(bytes: &'a [u8], pin: Pin) -> Value<'a> {
+        Value { bytes, _pin: pin }
     }
 }
 

@@ -56,13 +56,14 @@ fn build() -> Vec<u8> {
     bucket.put(b"", b"empty key").unwrap();
     bucket.put(b"empty value", b"").unwrap();
     bucket.flush().unwrap();
-    // Enough records for a second pair in the footer, then one that needs the next segment.
+    // Enough records for a second pair in the footer, then more than the first segment holds.
     let mut batch = Batch::new();
     for number in 0..56 {
         batch.put(row_key(number), [u8::try_from(number).unwrap()]);
     }
     bucket.commit(batch).unwrap();
-    bucket.put(b"large", [b'x'; 1000]).unwrap();
+    bucket.put(b"large", [b'x'; 8000]).unwrap();
+    bucket.put(b"last", b"in the next segment".repeat(40)).unwrap();
     bucket.close().unwrap();
     disk.to_bytes()
 }
@@ -109,7 +110,9 @@ fn reading_gives_the_same_values() {
         assert_eq!(get(&from_hex(KEY_HASH_1)).as_deref(), Some(&b"hash 1"[..]));
         assert_eq!(get(b"").as_deref(), Some(&b"empty key"[..]));
         assert_eq!(get(b"empty value").as_deref(), Some(&b""[..]));
-        assert_eq!(get(b"large").as_deref(), Some(&[b'x'; 1000][..]));
+        assert_eq!(get(b"large").as_deref(), Some(&[b'x'; 8000][..]));
+        let last = b"in the next segment".repeat(40);
+        assert_eq!(get(b"last").as_deref(), Some(&last[..]));
         for number in 0..56 {
             let wanted = [u8::try_from(number).unwrap()];
             assert_eq!(get(row_key(number).as_bytes()).as_deref(), Some(&wanted[..]));
