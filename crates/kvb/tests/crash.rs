@@ -6,6 +6,9 @@
 //! begun. Then it must take another commit and open again. For some images the recovery itself is recorded and cut
 //! at every operation; the state found must be the same again.
 //!
+//! Every image must also be walkable by its headers before anything is repaired, and after the recovery a reader that
+//! knows only superblocks, segments and records must see the same state.
+//!
 //! `KVB_CRASH_SEED=n` runs with other random choices, `KVB_CRASH_IMAGES=n` with n random images a point.
 
 use std::collections::BTreeMap;
@@ -19,6 +22,9 @@ use kvb::{Batch, Bucket, Durability, HashKind, Options};
 const START_NS: u64 = 1_700_000_000_000_000_000;
 const KEYS: u64 = 70;
 const COUNTER: &[u8] = b"commit number";
+
+#[path = "support/seed_reader.rs"]
+mod seed_reader;
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -150,6 +156,8 @@ fn check(
     (least, most): (u64, u64),
     context: &str,
 ) -> (u64, Trace) {
+    // The headers must lead through the file in any state a crash can leave.
+    seed_reader::read(&image);
     let disk = SimDisk::from_image(image);
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let env = env(99);
@@ -160,6 +168,8 @@ fn check(
     let found = verify(&bucket, states, context);
     assert!(least <= found, "{context}: commit {least} was durable, found only {found}");
     assert!(found <= most, "{context}: commit {found} was never begun (last: {most})");
+    let seen = seed_reader::read(&disk.to_bytes()).live;
+    assert!(seen == states[usize::try_from(found).unwrap()], "{context}: read by the seed alone");
     bucket.put(b"written after recovery", b"yes").unwrap();
     let shown = bucket.mount_report().clone();
     drop(bucket);
@@ -316,6 +326,31 @@ fn plans() -> Vec<Plan> {
         },
         plan,
     ]
+}
+
+/// Power loss while a bucket is made leaves a bucket or something that is refused.
+#[test]
+fn power_loss_in_creation_leaves_an_empty_bucket_or_none() {
+    let disk = SimDisk::new();
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    drop(Bucket::create_on(shared, env(1), small().index_bytes(8192)).unwrap());
+    let trace = disk.trace();
+    let mut points = trace.points();
+    let (mut opened, mut refused) = (0, 0);
+    while let Some(point) = points.advance() {
+        for seed in 0..20 {
+            let shared: Arc<dyn Disk> = Arc::new(SimDisk::from_image(point.image(Keep::Random(seed))));
+            match Bucket::open_on(shared, env(2), small()) {
+                Ok(bucket) => {
+                    assert_eq!(bucket.stats().unwrap().keys, 0);
+                    bucket.put(b"k", b"v").unwrap();
+                    opened += 1;
+                }
+                Err(_) => refused += 1,
+            }
+        }
+    }
+    assert!(opened > 0 && refused > 0);
 }
 
 fn from_env(name: &str, default: u64) -> u64 {

@@ -14,7 +14,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use host::{ManualEnv, MemoryDisk};
+use kvb::format::extension::Extension;
+use kvb::format::footer::{Footer, FooterHead, SparsePair};
+use kvb::format::free_map::{self, FreeExtent, FreeMapHead};
+use kvb::format::index_page::{self, IndexPageHeader, IndexSlot};
+use kvb::format::journal::JournalEntry;
+use kvb::format::meta::{self, Meta, MetaHead, Section};
+use kvb::format::record::{self, Record, RecordHeader, Stamp};
+use kvb::format::roster::{NamedExtent, Roster, RosterHead, SegmentEntry};
+use kvb::format::run::RunEntry;
+use kvb::format::segment::SegmentHeader;
+use kvb::format::superblock::{Refused, Superblock};
+use kvb::format::{Field, crc, filter};
 use kvb::{Batch, Bucket, Options};
+use serde_json::Value;
+use zerocopy::{FromBytes, IntoBytes};
 
 const START_NS: u64 = 1_700_000_000_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -24,12 +38,17 @@ const KEY_HASH_0: &str = "46c6bd15848c7d973a5296093bbc56af";
 const KEY_HASH_1: &str = "b1e3cc0e6658ae493a5296093bbc56af";
 
 fn vectors(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/kvb").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../vectors/kvb")
+        .join(name)
 }
 
 fn from_hex(text: &str) -> Vec<u8> {
     assert!(text.len() % 2 == 0, "{text}");
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
+        .collect()
 }
 
 fn row_key(number: u32) -> String {
@@ -45,11 +64,16 @@ fn build() -> Vec<u8> {
     bucket.put(b"alice", b"100").unwrap();
     env.advance(SECOND_NS);
     bucket.put(b"bob", b"20").unwrap();
-    bucket.put_for(b"session", b"token", Duration::from_secs(60)).unwrap();
+    bucket
+        .put_for(b"session", b"token", Duration::from_secs(60))
+        .unwrap();
     bucket.delete(b"bob").unwrap();
     env.advance(SECOND_NS);
     let mut batch = Batch::new();
-    batch.put(b"alice", b"70").put(b"carol", b"30").delete(b"nobody");
+    batch
+        .put(b"alice", b"70")
+        .put(b"carol", b"30")
+        .delete(b"nobody");
     bucket.commit(batch).unwrap();
     bucket.put(from_hex(KEY_HASH_0), b"hash 0").unwrap();
     bucket.put(from_hex(KEY_HASH_1), b"hash 1").unwrap();
@@ -63,7 +87,9 @@ fn build() -> Vec<u8> {
     }
     bucket.commit(batch).unwrap();
     bucket.put(b"large", [b'x'; 8000]).unwrap();
-    bucket.put(b"last", b"in the next segment".repeat(40)).unwrap();
+    bucket
+        .put(b"last", b"in the next segment".repeat(40))
+        .unwrap();
     bucket.close().unwrap();
     disk.to_bytes()
 }
@@ -71,7 +97,11 @@ fn build() -> Vec<u8> {
 #[test]
 fn writing_gives_the_same_bytes() {
     let found = build();
-    assert_eq!(found, build(), "writing the bucket twice gives different bytes");
+    assert_eq!(
+        found,
+        build(),
+        "writing the bucket twice gives different bytes"
+    );
     let path = vectors("golden.kvb");
     if std::env::var_os("KVB_BLESS").is_some() {
         std::fs::write(&path, &found).unwrap();
@@ -87,15 +117,24 @@ fn writing_gives_the_same_bytes() {
             &wanted[at..upto],
         );
     }
-    assert_eq!(found.len(), wanted.len(), "the length has changed; if that is wanted, run with KVB_BLESS=1");
+    assert_eq!(
+        found.len(),
+        wanted.len(),
+        "the length has changed; if that is wanted, run with KVB_BLESS=1"
+    );
 }
 
 #[test]
 fn reading_gives_the_same_values() {
-    let bytes = std::fs::read(vectors("golden.kvb")).unwrap();
+    // While the file is being rewritten it may be half there.
+    let bytes = match std::env::var_os("KVB_BLESS") {
+        Some(_) => build(),
+        None => std::fs::read(vectors("golden.kvb")).unwrap(),
+    };
     let env = Arc::new(ManualEnv::new(START_NS + 2 * SECOND_NS, 2));
     let read_only =
-        Bucket::open_read_only_on(Arc::new(MemoryDisk::from_bytes(bytes.clone())), env.clone()).unwrap();
+        Bucket::open_read_only_on(Arc::new(MemoryDisk::from_bytes(bytes.clone())), env.clone())
+            .unwrap();
     let options = Options::default().background(false);
     let disk = Arc::new(MemoryDisk::from_bytes(bytes));
     let writable = Bucket::open_on(disk, env.clone(), options).unwrap();
@@ -115,10 +154,439 @@ fn reading_gives_the_same_values() {
         assert_eq!(get(b"last").as_deref(), Some(&last[..]));
         for number in 0..56 {
             let wanted = [u8::try_from(number).unwrap()];
-            assert_eq!(get(row_key(number).as_bytes()).as_deref(), Some(&wanted[..]));
+            assert_eq!(
+                get(row_key(number).as_bytes()).as_deref(),
+                Some(&wanted[..])
+            );
         }
         assert_eq!(get(b"row 56"), None);
     }
     env.advance(60 * SECOND_NS);
-    assert!(!writable.exists(b"session").unwrap(), "a minute later it has expired");
+    assert!(
+        !writable.exists(b"session").unwrap(),
+        "a minute later it has expired"
+    );
+}
+
+/// What ties the vectors to a bucket and a checkpoint.
+const UUID: (u64, u64) = (0x0F1E_2D3C_4B5A_6978, 0x8796_A5B4_C3D2_E1F0);
+const EPOCH: u64 = 42;
+const IMAGE_ID: u64 = 0xA1B2_C3D4_E5F6_0718;
+const INDEX_PAGEID: u64 = 27;
+const FREE_MAP_PAGEID: u64 = 1;
+const FREE_MAP_STAMP: free_map::Stamp = free_map::Stamp {
+    epoch: EPOCH,
+    uuid_lo: UUID.1,
+};
+
+/// One structure of the format: its layout, and a trip through its Rust type.
+struct Structure {
+    name: &'static str,
+    size: usize,
+    layout: &'static [Field],
+    round_trip: fn(&[u8]) -> Option<Vec<u8>>,
+}
+
+macro_rules! structures {
+    ($($name:ident),* $(,)?) => {
+        [$( Structure {
+            name: stringify!($name),
+            size: $name::SIZE,
+            layout: $name::LAYOUT,
+            round_trip: |bytes| {
+                $name::read_from_bytes(bytes).ok().map(|value| value.as_bytes().to_vec())
+            },
+        }, )*]
+    };
+}
+
+const STRUCTURES: &[Structure] = &structures![
+    Superblock,
+    Extension,
+    RosterHead,
+    NamedExtent,
+    SegmentEntry,
+    SegmentHeader,
+    RecordHeader,
+    FooterHead,
+    SparsePair,
+    MetaHead,
+    Section,
+    RunEntry,
+    FreeMapHead,
+    FreeExtent,
+    IndexPageHeader,
+    IndexSlot,
+    JournalEntry,
+];
+
+fn structure(name: &str) -> &'static Structure {
+    let found = STRUCTURES.iter().find(|known| known.name == name);
+    found.unwrap_or_else(|| panic!("what is a {name}?"))
+}
+
+fn load() -> Value {
+    serde_json::from_str(&std::fs::read_to_string(vectors("structures.json")).unwrap()).unwrap()
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name]
+        .as_str()
+        .unwrap_or_else(|| panic!("no text {name} in {value}"))
+}
+
+fn number(value: &Value, name: &str) -> u64 {
+    text(value, name)
+        .parse()
+        .unwrap_or_else(|error| panic!("{name} in {value}: {error}"))
+}
+
+fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+    value[name]
+        .as_array()
+        .unwrap_or_else(|| panic!("no list {name} in {value}"))
+}
+
+/// Packs fields by the layout of a structure. Every field must be there.
+fn pack(name: &str, fields: &Value) -> Vec<u8> {
+    let structure = structure(name);
+    let mut bytes = vec![0; structure.size];
+    for field in structure.layout {
+        let value = text(fields, field.name);
+        let packed = match value.strip_prefix("hex:") {
+            Some(digits) => from_hex(digits),
+            None => {
+                let packed = number(fields, field.name).to_le_bytes();
+                assert!(
+                    packed[field.len..].iter().all(|byte| *byte == 0),
+                    "{name}: {field:?}"
+                );
+                packed[..field.len].to_vec()
+            }
+        };
+        assert_eq!(packed.len(), field.len, "{name}: {field:?}");
+        bytes[field.offset..field.offset + field.len].copy_from_slice(&packed);
+    }
+    bytes
+}
+
+/// Packs a list of equal structures and reads it as their type.
+fn pack_list<T: FromBytes>(name: &str, fields: &[Value]) -> Vec<T> {
+    fields
+        .iter()
+        .map(|fields| T::read_from_bytes(&pack(name, fields)).unwrap())
+        .collect()
+}
+
+fn read<T: FromBytes>(name: &str, fields: &Value) -> T {
+    T::read_from_bytes(&pack(name, fields)).unwrap()
+}
+
+/// Places the head of derived data where an extent has it.
+fn in_extent(head: &[u8]) -> Vec<u8> {
+    [&[0; meta::OFFSET], head].concat()
+}
+
+/// Whether a structure that carries a check, or a whole made of several, passes it.
+fn accepts(name: &str, bytes: &[u8]) -> bool {
+    match name {
+        "Superblock" => Superblock::decode(bytes).is_ok(),
+        "Extension" => Extension::decode(bytes, EPOCH, UUID).is_some(),
+        "SegmentHeader" => SegmentHeader::decode(bytes).is_some(),
+        "RecordHeader" => RecordHeader::decode(bytes).is_some(),
+        "JournalEntry" => JournalEntry::decode(bytes).is_some(),
+        "Record" => Record::decode(bytes).is_some(),
+        "Footer" => Footer::decode(bytes).is_some(),
+        "Roster" => Roster::decode(bytes, EPOCH, UUID).is_some(),
+        "Meta" => Meta::decode(&in_extent(bytes), meta::KIND_SIDE, UUID).is_some(),
+        "IndexPage" => index_page::check_page(bytes, IMAGE_ID, INDEX_PAGEID).is_some(),
+        "FreeMapPage" => free_map::decode(bytes, FREE_MAP_STAMP, FREE_MAP_PAGEID).is_some(),
+        other => panic!("{other} carries no check of its own"),
+    }
+}
+
+/// Structures that carry their own check.
+const CHECKED: &[&str] = &[
+    "Superblock",
+    "Extension",
+    "SegmentHeader",
+    "RecordHeader",
+    "JournalEntry",
+];
+
+fn refuses_every_flipped_bit(name: &str, bytes: &[u8]) {
+    let mut damaged = bytes.to_vec();
+    for bit in 0..bytes.len() * 8 {
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        assert!(
+            !accepts(name, &damaged),
+            "{name} passes with bit {bit} flipped"
+        );
+        damaged[bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+#[test]
+fn checksums_and_hashes() {
+    let vectors = load();
+    assert_eq!(crc(b"123456789"), 0xE306_9283);
+    for vector in list(&vectors, "crc32c") {
+        assert_eq!(
+            u64::from(crc(&from_hex(text(vector, "input")))),
+            number(vector, "crc32c")
+        );
+    }
+    for vector in list(&vectors, "xxh3_64") {
+        let hash64 = xxhash_rust::xxh3::xxh3_64(&from_hex(text(vector, "input")));
+        assert_eq!(hash64, number(vector, "hash64"), "{vector}");
+        assert_eq!(
+            index_page::slot_hash(hash64),
+            number(vector, "slot_hash"),
+            "{vector}"
+        );
+    }
+    for vector in list(&vectors, "siphash_2_4") {
+        let key: [u8; 16] = from_hex(text(vector, "key")).try_into().unwrap();
+        let hasher = siphasher::sip::SipHasher24::new_with_key(&key);
+        assert_eq!(
+            hasher.hash(&from_hex(text(vector, "input"))),
+            number(vector, "hash64"),
+            "{vector}"
+        );
+    }
+    for vector in list(&vectors, "filter") {
+        let hashes = list(vector, "hashes")
+            .iter()
+            .map(|hash| hash.as_str().unwrap().parse::<u64>().unwrap());
+        let hashes: Vec<u64> = hashes.collect();
+        let bytes = filter::build(hashes.iter().copied());
+        assert_eq!(bytes, from_hex(text(vector, "bytes")));
+        assert!(hashes.iter().all(|hash| filter::may_contain(&bytes, *hash)));
+    }
+}
+
+#[test]
+fn structures_are_what_the_vectors_say() {
+    let vectors = load();
+    let mut missing: Vec<&str> = STRUCTURES.iter().map(|structure| structure.name).collect();
+    for vector in list(&vectors, "structures") {
+        let name = text(vector, "structure");
+        let bytes = from_hex(text(vector, "bytes"));
+        let count = vector["fields"].as_object().unwrap().len();
+        assert_eq!(
+            count,
+            structure(name).layout.len(),
+            "{name} has other fields"
+        );
+        assert_eq!(pack(name, &vector["fields"]), bytes, "{name}");
+        assert_eq!(
+            (structure(name).round_trip)(&bytes),
+            Some(bytes.clone()),
+            "{name}"
+        );
+        if CHECKED.contains(&name) {
+            assert!(accepts(name, &bytes), "{vector}");
+            refuses_every_flipped_bit(name, &bytes);
+        }
+        missing.retain(|known| *known != name);
+    }
+    assert!(missing.is_empty(), "no vector of {missing:?}");
+}
+
+#[test]
+fn sealing_sets_the_crc_of_the_vectors() {
+    for vector in list(&load(), "structures") {
+        let bytes = from_hex(text(vector, "bytes"));
+        let mut blank = bytes.clone();
+        let end = blank.len() - 4;
+        blank[end..].fill(0);
+        let sealed = match text(vector, "structure") {
+            "Superblock" => Superblock::read_from_bytes(&blank)
+                .unwrap()
+                .seal()
+                .as_bytes()
+                .to_vec(),
+            "Extension" => Extension::read_from_bytes(&blank)
+                .unwrap()
+                .seal()
+                .as_bytes()
+                .to_vec(),
+            "SegmentHeader" => SegmentHeader::read_from_bytes(&blank)
+                .unwrap()
+                .seal()
+                .as_bytes()
+                .to_vec(),
+            "JournalEntry" => JournalEntry::read_from_bytes(&blank)
+                .unwrap()
+                .seal()
+                .as_bytes()
+                .to_vec(),
+            _ => continue,
+        };
+        assert_eq!(sealed, bytes, "{vector}");
+    }
+}
+
+#[test]
+fn wholes_are_what_the_vectors_say() {
+    let vectors = load();
+    for vector in list(&vectors, "wholes") {
+        let name = text(vector, "whole");
+        let bytes = from_hex(text(vector, "bytes"));
+        assert!(accepts(name, &bytes), "{name}");
+        match name {
+            "Record" => check_record(vector, &bytes),
+            "Footer" => check_footer(vector, &bytes),
+            "Roster" => check_roster(vector, &bytes),
+            "Meta" => check_meta(vector, &bytes),
+            "IndexPage" => check_index_page(vector, &bytes),
+            "FreeMapPage" => check_free_map(vector, &bytes),
+            other => panic!("what is a {other}?"),
+        }
+        refuses_every_flipped_bit(name, &bytes);
+    }
+}
+
+fn check_record(vector: &Value, bytes: &[u8]) {
+    let header: RecordHeader = read("RecordHeader", &vector["header"]);
+    let (key, value) = (
+        from_hex(text(vector, "key")),
+        from_hex(text(vector, "value")),
+    );
+    let found = Record::decode(bytes).unwrap();
+    assert_eq!(
+        (found.header, found.key, found.value),
+        (header, &key[..], &value[..])
+    );
+    assert_eq!(header.record_len(), u64::try_from(bytes.len()).unwrap());
+    let mut written = Vec::new();
+    record::push(
+        &mut written,
+        header.kind,
+        &key,
+        &value,
+        header.ttl_secs.get(),
+    );
+    let stamp = Stamp {
+        seqno: header.seqno.get(),
+        hash64: header.hash64.get(),
+        timestamp_ns: header.timestamp_ns.get(),
+        reserved16: header.reserved16.get(),
+    };
+    record::stamp(&mut written, stamp).unwrap();
+    assert_eq!(written, bytes);
+}
+
+fn check_footer(vector: &Value, bytes: &[u8]) {
+    let head: FooterHead = read("FooterHead", &vector["head"]);
+    let pairs: Vec<SparsePair> = pack_list("SparsePair", list(vector, "pairs"));
+    let footer = Footer {
+        seg_id: head.seg_id.get(),
+        last_seqno: head.last_seqno.get(),
+        live_bytes: head.live_bytes.get(),
+        pairs,
+    };
+    assert_eq!(Footer::decode(bytes).as_ref(), Some(&footer));
+    assert_eq!(footer.encode(), bytes);
+}
+
+fn check_roster(vector: &Value, bytes: &[u8]) {
+    let roster = Roster {
+        named: pack_list("NamedExtent", list(vector, "named")),
+        sealed: pack_list("SegmentEntry", list(vector, "sealed")),
+    };
+    assert_eq!(
+        bytes[..RosterHead::SIZE],
+        pack("RosterHead", &vector["head"])
+    );
+    assert_eq!(Roster::decode(bytes, EPOCH, UUID).as_ref(), Some(&roster));
+    assert_eq!(roster.encode(EPOCH, UUID), bytes);
+    assert!(
+        !accepts_roster_of_other(bytes),
+        "a roster of another checkpoint counts"
+    );
+}
+
+fn accepts_roster_of_other(bytes: &[u8]) -> bool {
+    Roster::decode(bytes, EPOCH + 1, UUID).is_some()
+        || Roster::decode(bytes, EPOCH, (UUID.0, UUID.1 + 1)).is_some()
+}
+
+fn check_meta(vector: &Value, bytes: &[u8]) {
+    let head = read("MetaHead", &vector["head"]);
+    let meta = Meta {
+        head,
+        sections: pack_list("Section", list(vector, "sections")),
+    };
+    assert_eq!(
+        Meta::decode(&in_extent(bytes), meta::KIND_SIDE, UUID).as_ref(),
+        Some(&meta)
+    );
+    assert_eq!(meta.encode(), bytes);
+    assert!(Meta::decode(&in_extent(bytes), meta::KIND_IMAGE, UUID).is_none());
+    let first = meta.section(meta::SECTION_RUN).unwrap();
+    assert_eq!(
+        first.offset.get(),
+        u64::try_from(meta::body_offset(2)).unwrap()
+    );
+}
+
+fn check_index_page(vector: &Value, bytes: &[u8]) {
+    let header: IndexPageHeader = read("IndexPageHeader", &vector["header"]);
+    assert_eq!(
+        index_page::check_page(bytes, IMAGE_ID, INDEX_PAGEID),
+        Some(header)
+    );
+    assert!(index_page::check_page(bytes, IMAGE_ID + 1, INDEX_PAGEID).is_none());
+    assert!(index_page::check_page(bytes, IMAGE_ID, INDEX_PAGEID + 1).is_none());
+    let mut page = vec![0; bytes.len()];
+    for fields in list(vector, "slots") {
+        let at = usize::try_from(number(fields, "index")).unwrap();
+        let slot: IndexSlot = read("IndexSlot", fields);
+        assert_eq!(index_page::slot(bytes, at), Some(slot));
+        index_page::set_slot(&mut page, at, slot);
+    }
+    index_page::seal_page(&mut page, IMAGE_ID, INDEX_PAGEID, header.used.get()).unwrap();
+    assert!(page == bytes, "the page differs");
+}
+
+fn check_free_map(vector: &Value, bytes: &[u8]) {
+    let head: FreeMapHead = read("FreeMapHead", &vector["head"]);
+    let extents: Vec<FreeExtent> = pack_list("FreeExtent", list(vector, "extents"));
+    let page_size = u64::try_from(bytes.len()).unwrap();
+    let written = free_map::encode(
+        FREE_MAP_STAMP,
+        FREE_MAP_PAGEID,
+        head.first_page.get(),
+        page_size,
+        &extents,
+    );
+    assert!(written == bytes, "the page differs");
+    let pages = extents.iter().flat_map(|extent| {
+        let start = extent.start_page.get();
+        start..start + extent.page_count.get()
+    });
+    let found = free_map::decode(bytes, FREE_MAP_STAMP, FREE_MAP_PAGEID).unwrap();
+    assert_eq!(found, pages.collect::<Vec<_>>());
+}
+
+#[test]
+fn what_must_be_refused_is() {
+    for vector in list(&load(), "refused") {
+        let bytes = from_hex(text(vector, "bytes"));
+        let name = text(vector, "structure");
+        let why = text(vector, "why");
+        assert!(!accepts(name, &bytes), "{name} passes in spite of {why}");
+        let refused = (name == "Superblock").then(|| Superblock::decode(&bytes).unwrap_err());
+        match why {
+            "another major version" => assert_eq!(refused, Some(Refused::Version(2))),
+            "a flag that must be understood" if refused.is_some() => {
+                assert_eq!(refused, Some(Refused::Flags(1 << 32)));
+            }
+            _ => assert!(
+                refused.is_none_or(|refused| refused == Refused::Damaged),
+                "{why}"
+            ),
+        }
+    }
 }

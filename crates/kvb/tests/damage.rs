@@ -1,0 +1,303 @@
+//! Damage: lost superblocks, rotten records, flipped bits in everything that is derived.
+//!
+//! What is derived is rebuilt; what was durable and is gone is an error that says where; nothing is ever a wrong value.
+
+use std::sync::Arc;
+
+use host::{Disk, Keep, ManualEnv, MemoryDisk, SimDisk};
+use kvb::format::extension::{self, Extension};
+use kvb::format::free_map::{self, Stamp};
+use kvb::format::index_page::{digest_offset, slots_per_page};
+use kvb::format::superblock::Superblock;
+use kvb::{Batch, Bucket, Durability, Error, Options, What};
+
+#[path = "support/seed_reader.rs"]
+mod seed_reader;
+
+const PAGE: usize = 4096;
+
+fn env() -> Arc<ManualEnv> {
+    Arc::new(ManualEnv::new(1_700_000_000_000_000_000, 7))
+}
+
+fn options() -> Options {
+    Options::default().background(false).durability(Durability::SyncOnce).segment_bytes_max(16 << 10)
+}
+
+fn open(bytes: &[u8]) -> kvb::Result<Bucket> {
+    Bucket::open_on(Arc::new(MemoryDisk::from_bytes(bytes.to_vec())), env(), options())
+}
+
+fn key(n: u32) -> Vec<u8> {
+    format!("key {n}").into_bytes()
+}
+
+fn value(n: u32) -> Vec<u8> {
+    format!("the value of {n}, {n}, {n}").into_bytes()
+}
+
+/// A closed bucket with this many keys, some deleted and some overwritten.
+fn closed_bucket(keys: u32, options: Options) -> Vec<u8> {
+    let disk = MemoryDisk::new();
+    let bucket = Bucket::create_on(Arc::new(disk.clone()), env(), options).unwrap();
+    for n in 0..keys {
+        bucket.put(key(n), b"to be overwritten").unwrap();
+        bucket.put(key(n), value(n)).unwrap();
+        if n % 5 == 0 {
+            bucket.delete(key(n)).unwrap();
+        }
+    }
+    bucket.close().unwrap();
+    disk.to_bytes()
+}
+
+fn expected(n: u32) -> Option<Vec<u8>> {
+    (n % 5 != 0).then(|| value(n))
+}
+
+fn assert_all_there(bucket: &Bucket, keys: u32, context: &str) {
+    for n in 0..keys {
+        let found = bucket.get(key(n)).unwrap_or_else(|error| panic!("{context}: key {n}: {error}"));
+        assert_eq!(found.as_deref(), expected(n).as_deref(), "{context}: key {n}");
+    }
+}
+
+fn position_of(bytes: &[u8], needle: &[u8]) -> usize {
+    bytes.windows(needle.len()).position(|window| window == needle).expect("it is in the file")
+}
+
+fn superblock_of(bytes: &[u8]) -> Superblock {
+    Superblock::decode(bytes).unwrap()
+}
+
+/// A bucket cut off by a crash right behind its commits, with nothing but the commits to tell what was durable.
+fn crashed_bucket(durability: Durability) -> Vec<u8> {
+    let disk = SimDisk::new();
+    let bucket =
+        Bucket::create_on(Arc::new(disk.clone()), env(), options().durability(durability)).unwrap();
+    bucket.put(b"first", b"the first value").unwrap();
+    bucket.put(b"second", b"the second value").unwrap();
+    let image = disk.trace().image(disk.trace().len(), Keep::None);
+    drop(bucket);
+    image
+}
+
+#[test]
+fn a_rotten_record_that_the_journal_knew_durable_is_refused_and_named() {
+    let mut bytes = crashed_bucket(Durability::Sync);
+    let at = position_of(&bytes, b"the first value");
+    bytes[at] ^= 1;
+    let error = open(&bytes).unwrap_err();
+    let Error::Corrupt(corrupt) = &error else { panic!("{error}") };
+    assert_eq!(corrupt.what, What::Record);
+    let named = usize::try_from(corrupt.at).unwrap();
+    assert!(named < at && at - named < 64, "names byte {named}, damage is at {at}");
+    // Reading still works, short of what is damaged and what follows it in the tail.
+    let disk = MemoryDisk::from_bytes(bytes.clone());
+    let bucket = Bucket::open_read_only_on(Arc::new(disk.clone()), env()).unwrap();
+    assert!(bucket.mount_report().damage.is_some());
+    assert!(bucket.get(b"first").unwrap().is_none());
+    assert!(matches!(bucket.put(b"a", b"b"), Err(Error::Invalid(_))));
+    drop(bucket);
+    assert_eq!(disk.to_bytes(), bytes, "a reader writes nothing");
+}
+
+#[test]
+fn a_rotten_record_that_a_checkpoint_knew_durable_is_refused() {
+    let disk = MemoryDisk::new();
+    let bucket = Bucket::create_on(Arc::new(disk.clone()), env(), options()).unwrap();
+    bucket.put(b"first", b"the first value").unwrap();
+    bucket.close().unwrap();
+    let mut bytes = disk.to_bytes();
+    let at = position_of(&bytes, b"the first value");
+    bytes[at] ^= 1;
+    assert!(matches!(open(&bytes), Err(Error::Corrupt(corrupt)) if corrupt.what == What::Record));
+}
+
+#[test]
+fn a_torn_record_above_everything_known_durable_is_cut() {
+    let mut bytes = crashed_bucket(Durability::SyncOnce);
+    let at = position_of(&bytes, b"the second value");
+    bytes[at] ^= 1;
+    let bucket = open(&bytes).unwrap();
+    assert_eq!(bucket.get(b"first").unwrap().as_deref(), Some(&b"the first value"[..]));
+    assert!(bucket.get(b"second").unwrap().is_none());
+    bucket.put(b"second", b"again").unwrap();
+}
+
+#[test]
+fn either_superblock_is_enough_and_the_newer_one_counts() {
+    let bytes = closed_bucket(50, options());
+    let b_at = bytes.len() - PAGE;
+    for (context, at) in [("A lost", 0), ("B lost", b_at)] {
+        for torn_from in [0, 512] {
+            // All of it, or everything but the first sector.
+            let mut damaged = bytes.clone();
+            damaged[at + torn_from..at + PAGE].fill(0);
+            let bucket = open(&damaged).unwrap_or_else(|error| panic!("{context}: {error}"));
+            assert_all_there(&bucket, 50, context);
+        }
+    }
+    let mut damaged = bytes.clone();
+    damaged[..PAGE].fill(0);
+    damaged[b_at..].fill(0);
+    assert!(matches!(open(&damaged), Err(Error::Invalid(_))));
+    damaged[..4].copy_from_slice(&bytes[..4]);
+    assert!(matches!(open(&damaged), Err(Error::Corrupt(corrupt)) if corrupt.what == What::Superblock));
+}
+
+#[test]
+fn an_extension_of_another_epoch_does_not_count() {
+    let bytes = closed_bucket(10, options());
+    let mut damaged = bytes.clone();
+    // A sound extension, but of an earlier checkpoint: as if only part of the sector had been written.
+    let superblock = superblock_of(&bytes);
+    let uuid = (superblock.file_uuid_hi.get(), superblock.file_uuid_lo.get());
+    let epoch = superblock.epoch.get();
+    let mut old = Extension::decode(&bytes[extension::OFFSET..], epoch, uuid).unwrap();
+    old.epoch.set(epoch - 1);
+    let old = zerocopy::IntoBytes::as_bytes(&old.seal()).to_vec();
+    damaged[extension::OFFSET..extension::OFFSET + old.len()].copy_from_slice(&old);
+    let bucket = open(&damaged).unwrap();
+    assert_ne!(bucket.mount_report().superblock_page, 0, "A does not count");
+    assert_all_there(&bucket, 10, "old extension");
+}
+
+#[test]
+fn every_flipped_byte_of_an_index_page_is_found_and_the_index_rebuilt() {
+    let keys = 60;
+    let bytes = closed_bucket(keys, options());
+    let first_page = usize::try_from(superblock_of(&bytes).index_region_start_page.get()).unwrap();
+    let end = digest_offset(slots_per_page(u64::try_from(PAGE).unwrap())) + 8;
+    for offset in (0..end).chain([PAGE - 1]) {
+        let mut damaged = bytes.clone();
+        damaged[first_page * PAGE + offset] ^= 0x10;
+        let bucket = open(&damaged).unwrap();
+        let context = format!("index byte {offset}");
+        assert_all_there(&bucket, keys, &context);
+        if offset % 97 == 0 {
+            bucket.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_lost_image_head_is_rebuilt_from_the_log() {
+    let bytes = closed_bucket(300, options());
+    let page = usize::try_from(superblock_of(&bytes).index_region_start_page.get()).unwrap() - 1;
+    let mut damaged = bytes.clone();
+    damaged[page * PAGE + 140] ^= 1;
+    let disk = MemoryDisk::from_bytes(damaged);
+    let bucket = Bucket::open_on(Arc::new(disk.clone()), env(), options()).unwrap();
+    assert!(bucket.mount_report().index_rebuilt);
+    assert_all_there(&bucket, 300, "image head");
+    bucket.close().unwrap();
+    let bucket = open(&disk.to_bytes()).unwrap();
+    assert!(!bucket.mount_report().index_rebuilt);
+    assert_all_there(&bucket, 300, "after the rebuild");
+    let reader = MemoryDisk::from_bytes(disk.to_bytes());
+    let reader = Bucket::open_read_only_on(Arc::new(reader), env()).unwrap();
+    assert_all_there(&reader, 300, "read only");
+}
+
+#[test]
+fn a_lost_segment_table_is_rebuilt_by_walking() {
+    let bytes = closed_bucket(5_000, options());
+    let superblock = superblock_of(&bytes);
+    let uuid = (superblock.file_uuid_hi.get(), superblock.file_uuid_lo.get());
+    let extension =
+        Extension::decode(&bytes[extension::OFFSET..], superblock.epoch.get(), uuid).unwrap();
+    let page = usize::try_from(extension.table_start_page.get()).unwrap();
+    assert_ne!(page, 0, "enough segments for a table");
+    let mut damaged = bytes.clone();
+    damaged[page * PAGE + 300] ^= 1;
+    let disk = MemoryDisk::from_bytes(damaged);
+    let bucket = Bucket::open_on(Arc::new(disk.clone()), env(), options()).unwrap();
+    assert!(bucket.mount_report().table_rebuilt);
+    assert_all_there(&bucket, 5_000, "table");
+    bucket.close().unwrap();
+    let bucket = open(&disk.to_bytes()).unwrap();
+    assert!(!bucket.mount_report().table_rebuilt);
+    assert_all_there(&bucket, 5_000, "after the rebuild");
+}
+
+#[test]
+fn the_free_space_map_of_a_closed_bucket_is_exact() {
+    let bytes = closed_bucket(3_000, options().overlay_min(100));
+    let superblock = superblock_of(&bytes);
+    let stamp =
+        Stamp { epoch: superblock.epoch.get(), uuid_lo: superblock.file_uuid_lo.get() };
+    let mut free = std::collections::BTreeSet::new();
+    for index in 0..superblock.fsm_page_count.get() {
+        let pageid = superblock.fsm_start_page.get() + index;
+        let at = usize::try_from(pageid).unwrap() * PAGE;
+        let pages = free_map::decode(&bytes[at..at + PAGE], stamp, pageid);
+        free.extend(pages.expect("the map carries the checkpoint's stamp"));
+        let other = Stamp { epoch: stamp.epoch - 1, ..stamp };
+        assert!(free_map::decode(&bytes[at..at + PAGE], other, pageid).is_none());
+    }
+    let seen = seed_reader::read(&bytes);
+    let last_page = u64::try_from(bytes.len() / PAGE - 1).unwrap();
+    let mut walked = seen.free_pages;
+    walked.extend(superblock.segment_end_page.get()..last_page);
+    // Extents named for the log are marked FREE until it goes there, but are not for anyone else.
+    assert!(free.is_subset(&walked), "the map calls pages free that are not");
+    let named = walked.difference(&free).count();
+    assert!(named <= 64, "{named} free pages are missing from the map");
+}
+
+/// A flipped byte anywhere: an error, or exactly what was stored.
+#[test]
+fn no_flipped_byte_ever_makes_a_wrong_value() {
+    let keys = 250;
+    let bytes = closed_bucket(keys, options());
+    let (mut refused, mut errors, mut right) = (0, 0, 0);
+    for at in (0..bytes.len()).step_by(23) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << (at % 8);
+        let Ok(bucket) = open(&damaged) else {
+            refused += 1;
+            continue;
+        };
+        for n in 0..keys {
+            match bucket.get(key(n)) {
+                Err(Error::Corrupt(_)) => errors += 1,
+                Err(error) => panic!("byte {at}: {error}"),
+                Ok(found) => {
+                    assert_eq!(found.as_deref(), expected(n).as_deref(), "byte {at}, key {n}");
+                    right += 1;
+                }
+            }
+        }
+    }
+    println!("opened and right {right}, errors {errors}, refused to open {refused}");
+    assert!(refused > 0 && errors > 0 && right > 0);
+}
+
+/// A cut-off file: an error, or exactly what was stored up to some commit.
+#[test]
+fn no_truncation_ever_makes_a_wrong_value() {
+    let bytes = closed_bucket(40, options());
+    for len in (0..bytes.len()).step_by(509) {
+        let Ok(bucket) = open(&bytes[..len]) else { continue };
+        assert_all_there(&bucket, 40, &format!("cut to {len}"));
+    }
+}
+
+#[test]
+fn a_value_that_contains_a_bucket_is_only_a_value() {
+    let inner = closed_bucket(30, options());
+    let disk = MemoryDisk::new();
+    let bucket = Bucket::create_on(Arc::new(disk.clone()), env(), options()).unwrap();
+    let mut batch = Batch::new();
+    batch.put(b"bucket", &inner).put(b"after", b"it");
+    bucket.commit(batch).unwrap();
+    bucket.close().unwrap();
+    let bucket = open(&disk.to_bytes()).unwrap();
+    assert_eq!(bucket.get(b"bucket").unwrap().as_deref(), Some(&inner[..]));
+    assert_eq!(bucket.get(b"after").unwrap().as_deref(), Some(&b"it"[..]));
+    assert!(bucket.get(key(1)).unwrap().is_none());
+    assert_eq!(seed_reader::read(&disk.to_bytes()).live.len(), 2);
+    let disk: Arc<dyn Disk> = Arc::new(disk.reopen());
+    assert!(disk.len().unwrap() > 0);
+}

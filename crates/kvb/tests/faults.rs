@@ -1,0 +1,573 @@
+//! Calls to the disk that fail: every one of a short history, in every way, once and for good.
+//!
+//! What must hold then: nothing panics or hangs. A commit that could not be made durable returns an error, and so does
+//! every write after it, until the bucket is opened again; lookups go on as of the last commit. After the next open
+//! everything acknowledged is there, and what was not is there whole or not at all. A full disk is different: nothing
+//! was written, so the bucket goes on, deletes find room, and so does everything else once there is some.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
+
+#[path = "support/seed.rs"]
+mod seed;
+#[path = "support/watch.rs"]
+mod watch;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use host::{Fault, Keep, ManualEnv, MemoryDisk, Op, SimDisk, SystemEnv};
+use kvb::{Batch, Bucket, Durability, Error, Options};
+
+/// Longest one test may take.
+const LIMIT: Duration = Duration::from_secs(120);
+/// Address space of a simulated file; the histories are short.
+const REGION: u64 = 8 << 20;
+/// Keys of a history.
+const KEYS: u32 = 60;
+
+type State = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// One step of a history.
+#[derive(Clone, Debug)]
+enum Step {
+    Commit(Vec<(Vec<u8>, Option<Vec<u8>>)>),
+    Flush,
+    Reopen,
+}
+
+fn key(index: u32) -> Vec<u8> {
+    let mut key = index.to_be_bytes().to_vec();
+    key.resize(4 + usize::try_from(index % 7).unwrap(), b'.');
+    key
+}
+
+/// A short history that fills segments, merges, grows, flushes and reopens.
+fn history(seed: u64) -> Vec<Step> {
+    let mut rng = Rng::with_seed(seed);
+    let mut steps = Vec::new();
+    for number in 0..26 {
+        let count = match number % 6 {
+            0 => 30,
+            1 | 2 => rng.usize(2..8),
+            _ => 1,
+        };
+        // One value and one batch are larger than a segment.
+        let len_max = if number == 9 { 20_000 } else if number == 18 { 1500 } else { 300 };
+        let mut changes = Vec::new();
+        for _ in 0..count {
+            let value = (rng.u8(..4) > 0).then(|| {
+                let mut value = vec![0; rng.usize(len_max / 2..len_max)];
+                rng.fill(&mut value);
+                value
+            });
+            changes.push((key(rng.u32(..KEYS)), value));
+        }
+        steps.push(Step::Commit(changes));
+        match number {
+            7 | 20 => steps.push(Step::Flush),
+            13 => steps.push(Step::Reopen),
+            _ => {}
+        }
+    }
+    steps
+}
+
+fn options(durability: Durability) -> Options {
+    Options::default()
+        .durability(durability)
+        .background(false)
+        .overlay_min(16)
+        .segment_bytes_max(16 << 10)
+}
+
+fn apply(state: &mut State, changes: &[(Vec<u8>, Option<Vec<u8>>)]) {
+    for (key, value) in changes {
+        match value {
+            Some(value) => state.insert(key.clone(), value.clone()),
+            None => state.remove(key),
+        };
+    }
+}
+
+fn batch(changes: &[(Vec<u8>, Option<Vec<u8>>)]) -> Batch {
+    let mut batch = Batch::new();
+    for (key, value) in changes {
+        match value {
+            Some(value) => batch.put(key, value),
+            None => batch.delete(key),
+        };
+    }
+    batch
+}
+
+/// Everything the bucket holds of a history's keys.
+fn state_of(bucket: &Bucket) -> State {
+    let keys: Vec<Vec<u8>> = (0..KEYS).map(key).collect();
+    let values = bucket.get_many(&keys).expect("lookups go on");
+    let found = keys.into_iter().zip(values);
+    found.filter_map(|(key, value)| Some((key, value?.to_vec()))).collect()
+}
+
+/// What came of a history on a disk that fails.
+#[derive(Debug)]
+struct Outcome {
+    /// The state after every acknowledged commit, the empty one first.
+    states: Vec<State>,
+    /// Which of them is the last known to be durable.
+    durable: usize,
+    /// The state if the commit that failed counts after all.
+    failed: Option<State>,
+    /// Whether lookups saw the commit that failed.
+    failed_was_seen: bool,
+    /// Nothing was created.
+    stillborn: bool,
+}
+
+impl Outcome {
+    fn last(&self) -> &State {
+        self.states.last().unwrap()
+    }
+}
+
+/// Runs a history until a step fails for good, checking what must hold meanwhile.
+fn run(disk: &SimDisk, steps: &[Step], durability: Durability) -> Outcome {
+    let mut outcome = Outcome {
+        states: vec![State::new()],
+        durable: 0,
+        failed: None,
+        failed_was_seen: false,
+        stillborn: true,
+    };
+    let env = Arc::new(ManualEnv::new(1 << 60, 5));
+    let created = Bucket::create_on(Arc::new(disk.reopen()), env.clone(), options(durability));
+    let Ok(mut bucket) = created else { return outcome };
+    outcome.stillborn = false;
+    for (number, step) in steps.iter().enumerate() {
+        let error = match step {
+            Step::Commit(changes) => {
+                let mut next = outcome.last().clone();
+                apply(&mut next, changes);
+                match bucket.commit(batch(changes)) {
+                    Ok(()) => {
+                        outcome.states.push(next);
+                        if durability > Durability::Relaxed {
+                            outcome.durable = outcome.states.len() - 1;
+                        }
+                        None
+                    }
+                    Err(error) => {
+                        outcome.failed = Some(next);
+                        Some(error)
+                    }
+                }
+            }
+            Step::Flush => match bucket.flush() {
+                Ok(()) => {
+                    outcome.durable = outcome.states.len() - 1;
+                    None
+                }
+                Err(error) => Some(error),
+            },
+            Step::Reopen => {
+                if bucket.close().is_ok() {
+                    outcome.durable = outcome.states.len() - 1;
+                }
+                let reopened =
+                    Bucket::open_on(Arc::new(disk.reopen()), env.clone(), options(durability));
+                // A close that failed is known only to the trace from here on.
+                let Ok(reopened) = reopened else { return outcome };
+                bucket = reopened;
+                None
+            }
+        };
+        let seen = state_of(&bucket);
+        match error {
+            None => assert!(seen == *outcome.last(), "step {number}: lookups do not show what was committed"),
+            Some(Error::NoSpace) => {
+                // Nothing was changed, and the next step may find room.
+                assert!(seen == *outcome.last(), "step {number}: no space, but something was committed");
+                outcome.failed = None;
+            }
+            Some(error @ Error::Io { .. }) => {
+                let failed = outcome.failed.as_ref();
+                outcome.failed_was_seen = failed == Some(&seen) && failed != Some(outcome.last());
+                assert!(
+                    seen == *outcome.last() || failed == Some(&seen),
+                    "step {number}: after {error} lookups show neither state"
+                );
+                check_latched(&bucket, &seen);
+                drop(bucket);
+                return outcome;
+            }
+            Some(error) => panic!("step {number}: {error:?}"),
+        }
+    }
+    if bucket.close().is_ok() {
+        outcome.durable = outcome.states.len() - 1;
+    }
+    outcome
+}
+
+/// After a failed write no other one is tried, and lookups go on.
+fn check_latched(bucket: &Bucket, seen: &State) {
+    let existing = seen.keys().next().cloned();
+    let mut results = vec![
+        ("put", bucket.put(key(0), "after the failure")),
+        ("commit", bucket.commit(batch(&[(key(1), None)]))),
+        ("flush", bucket.flush()),
+        ("delete", bucket.delete("a key that is not there").map(drop)),
+    ];
+    results.extend(existing.map(|key| ("delete", bucket.delete(key).map(drop))));
+    for (what, result) in results {
+        assert!(matches!(result, Err(Error::Stopped(_))), "{what} after a failure: {result:?}");
+    }
+    assert!(state_of(bucket) == *seen, "a refused write changed something");
+    bucket.stats().expect("statistics go on");
+}
+
+/// Opens what a crash would leave, and checks that it is a state it may be.
+fn check_image(image: Vec<u8>, outcome: &Outcome, durable: usize, context: &str) {
+    let disk = MemoryDisk::from_bytes(image);
+    let open = || Bucket::open_on(Arc::new(disk.reopen()), Arc::new(SystemEnv), options(Durability::Sync));
+    let opened = open();
+    if outcome.stillborn && opened.is_err() {
+        return;
+    }
+    let bucket = opened.unwrap_or_else(|error| panic!("{context}: {error}"));
+    let found = state_of(&bucket);
+    let is_allowed = outcome.states[durable..].contains(&found) || outcome.failed.as_ref() == Some(&found);
+    assert!(is_allowed, "{context}: the state is none of those it may be");
+    // And it is a bucket like any other.
+    bucket.put("new", "life").unwrap_or_else(|error| panic!("{context}: {error}"));
+    bucket.close().unwrap_or_else(|error| panic!("{context}: {error}"));
+    let bucket = open().unwrap_or_else(|error| panic!("{context}: {error}"));
+    assert_eq!(bucket.get("new").unwrap().as_deref(), Some(&b"life"[..]), "{context}");
+    assert!(state_of(&bucket) == found, "{context}: opening again changed something");
+}
+
+fn new_disk() -> SimDisk {
+    SimDisk::with_region(Vec::new(), REGION)
+}
+
+/// Calls that the history makes when nothing fails.
+fn call_count(steps: &[Step], durability: Durability) -> u64 {
+    let disk = new_disk();
+    let outcome = run(&disk, steps, durability);
+    let commits = steps.iter().filter(|step| matches!(step, Step::Commit(_))).count();
+    assert_eq!(outcome.states.len(), commits + 1, "nothing fails where nothing is told to");
+    let has = |wanted: fn(&Op) -> bool| disk.trace().ops().iter().any(wanted);
+    assert!(has(|op| matches!(op, Op::Punch { .. })), "the history must merge");
+    assert!(has(|op| matches!(op, Op::Allocate { offset, .. } if *offset > 0)), "and grow");
+    disk.op_count()
+}
+
+/// How a call fails, and whether all later ones fail with it.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    fault: Fault,
+    forever: bool,
+}
+
+const PLANS: [Plan; 8] = [
+    Plan { fault: Fault::Eio, forever: false },
+    Plan { fault: Fault::Eio, forever: true },
+    Plan { fault: Fault::Enospc, forever: false },
+    Plan { fault: Fault::Enospc, forever: true },
+    Plan { fault: Fault::ShortWrite, forever: false },
+    Plan { fault: Fault::ShortWrite, forever: true },
+    Plan { fault: Fault::SyncFailsThenLies, forever: false },
+    Plan { fault: Fault::SyncFailsThenLies, forever: true },
+];
+
+/// One history with one fault, and what each test wants to know of it.
+fn with_fault(steps: &[Step], durability: Durability, plan: Plan, call: u64) -> (SimDisk, Outcome) {
+    let disk = new_disk();
+    if plan.forever {
+        disk.fail_from(call, plan.fault);
+    } else {
+        disk.fail(call, plan.fault);
+    }
+    let outcome = run(&disk, steps, durability);
+    (disk, outcome)
+}
+
+/// Fails every call of a history in one way.
+fn sweep(test: &'static str, durability: Durability, plans: &'static [Plan]) {
+    let seed = seed::seed(test);
+    watch::within(LIMIT * u32::try_from(seed::rounds()).unwrap(), test, move || {
+        for round in 0..seed::rounds() {
+            let steps = history(seed.wrapping_add(round));
+            let count = call_count(&steps, durability);
+            for plan in plans {
+                for call in 0..count {
+                    eprintln!("{plan:?} at call {call} of {count}");
+                    let (disk, outcome) = with_fault(&steps, durability, *plan, call);
+                    let trace = disk.trace();
+                    let point = trace.point(trace.len());
+                    let all = outcome.states.len() - 1;
+                    let images = [
+                        (Keep::All, all),
+                        (Keep::None, outcome.durable),
+                        (Keep::Random(seed ^ call), outcome.durable),
+                        (Keep::Random(!seed ^ call), outcome.durable),
+                    ];
+                    for (keep, durable) in images {
+                        let context = format!("{plan:?} at call {call}, {keep:?}");
+                        check_image(point.image(keep), &outcome, durable, &context);
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn every_call_fails_once_or_for_good_in_sync() {
+    sweep("every_call_fails_once_or_for_good_in_sync", Durability::Sync, &PLANS);
+}
+
+#[test]
+fn every_call_fails_once_or_for_good_in_sync_once() {
+    sweep("every_call_fails_once_or_for_good_in_sync_once", Durability::SyncOnce, &PLANS);
+}
+
+#[test]
+fn every_call_fails_once_or_for_good_in_relaxed() {
+    sweep("every_call_fails_once_or_for_good_in_relaxed", Durability::Relaxed, &PLANS);
+}
+
+/// A commit that returned an error shows nothing to lookups: whoever is told that it failed must not find it done.
+#[test]
+fn a_commit_that_fails_is_not_seen() {
+    let seed = seed::seed("a_commit_that_fails_is_not_seen");
+    let steps = history(seed);
+    let count = call_count(&steps, Durability::Sync);
+    let mut seen = BTreeSet::new();
+    for plan in PLANS {
+        for call in 0..count {
+            if with_fault(&steps, Durability::Sync, plan, call).1.failed_was_seen {
+                seen.insert(call);
+            }
+        }
+    }
+    assert!(seen.is_empty(), "commits failed and were seen when these of {count} calls failed: {seen:?}");
+}
+
+/// A read that fails while the bucket is opened fails the open; the next one works.
+#[test]
+fn every_read_of_an_open_fails() {
+    let disk = new_disk();
+    let steps = history(seed::seed("every_read_of_an_open_fails"));
+    let outcome = run(&disk, &steps, Durability::Sync);
+    for clean in [true, false] {
+        let trace = disk.trace();
+        let upto = if clean { trace.len() } else { trace.len() / 2 };
+        let image = trace.image(upto, Keep::All);
+        let open = |disk: &SimDisk| {
+            Bucket::open_on(Arc::new(disk.reopen()), Arc::new(SystemEnv), options(Durability::Sync))
+        };
+        let intact = SimDisk::with_region(image.clone(), REGION);
+        drop(open(&intact).unwrap());
+        let reads = intact.read_count();
+        assert!(reads > 0);
+        for read in 0..reads {
+            let failing = SimDisk::with_region(image.clone(), REGION);
+            failing.fail_read(read, Fault::Eio);
+            let result = open(&failing).map(drop);
+            if failing.read_count() <= read {
+                continue;
+            }
+            assert!(matches!(result, Err(Error::Io { .. })), "read {read} of {reads}: {result:?}");
+            let bucket = open(&failing).unwrap();
+            assert!(!clean || state_of(&bucket) == *outcome.last(), "read {read}");
+        }
+    }
+}
+
+/// Reads that fail later, while the index is merged, stop the writer like a failed write, and nothing else.
+#[test]
+fn every_later_read_fails() {
+    let steps = history(seed::seed("every_later_read_fails"));
+    let disk = new_disk();
+    run(&disk, &steps, Durability::Sync);
+    for read in 0..disk.read_count() {
+        let disk = new_disk();
+        disk.fail_read(read, Fault::Eio);
+        let outcome = run(&disk, &steps, Durability::Sync);
+        let trace = disk.trace();
+        let image = trace.image(trace.len(), Keep::None);
+        check_image(image, &outcome, outcome.durable, &format!("read {read}"));
+    }
+}
+
+/// A bucket on a disk that has no more room than the bucket takes.
+struct Full {
+    disk: SimDisk,
+    bucket: Bucket,
+    stored: Vec<Vec<u8>>,
+}
+
+impl Full {
+    /// Puts until there is no room left.
+    fn new(options: Options) -> Full {
+        let disk = SimDisk::with_region(Vec::new(), 64 << 20);
+        let env = Arc::new(ManualEnv::new(1 << 60, 5));
+        let bucket = Bucket::create_on(Arc::new(disk.reopen()), env, options).unwrap();
+        let mut full = Full { disk, bucket, stored: Vec::new() };
+        full.disk.set_capacity(Some(1 << 20));
+        let error = full.fill();
+        assert!(matches!(error, Error::NoSpace), "{error:?}");
+        assert!(full.stored.len() > 100);
+        full
+    }
+
+    fn fill(&mut self) -> Error {
+        for number in self.stored.len()..100_000 {
+            let key = format!("key {number}").into_bytes();
+            match self.bucket.put(&key, [7; 500]) {
+                Ok(()) => self.stored.push(key),
+                Err(error) => {
+                    assert!(!self.bucket.exists(&key).unwrap(), "no space, but the value is there");
+                    return error;
+                }
+            }
+        }
+        panic!("the disk never fills");
+    }
+
+    fn check(&self) {
+        check_stored(&self.bucket, &self.stored);
+    }
+
+    /// Goes on from a copy of the disk, as full as it was.
+    fn kill(self, options: Options) -> Full {
+        let image = self.disk.to_bytes();
+        let len = u64::try_from(image.len()).unwrap();
+        drop(self.bucket);
+        let disk = SimDisk::with_region(image, 64 << 20);
+        disk.set_capacity(Some(len));
+        let bucket = Bucket::open_on(Arc::new(disk.reopen()), Arc::new(SystemEnv), options).unwrap();
+        Full { disk, bucket, stored: self.stored }
+    }
+}
+
+fn check_stored(bucket: &Bucket, stored: &[Vec<u8>]) {
+    for key in stored {
+        assert!(bucket.get(key).unwrap().is_some_and(|value| value == [7; 500]), "{key:?} is gone");
+    }
+}
+
+fn on_full_disk(test: &'static str, background: bool, overlay_min: usize) {
+    watch::within(Duration::from_secs(30), test, move || {
+        let options = options(Durability::SyncOnce).overlay_min(overlay_min).background(background);
+        let mut full = Full::new(options.clone());
+        full.check();
+        for _ in 0..3 {
+            let again = full.bucket.put("another", [7; 500]);
+            assert!(matches!(again, Err(Error::NoSpace)), "{again:?}");
+        }
+        let big = full.bucket.put("big", vec![7; 4 << 20]);
+        assert!(matches!(big, Err(Error::NoSpace)), "{big:?}");
+        // Deletes work, alone and in batches.
+        for _ in 0..30 {
+            let key = full.stored.pop().unwrap();
+            let deleted = full.bucket.delete(&key);
+            assert!(matches!(deleted, Ok(true)), "{deleted:?}");
+            assert!(!full.bucket.exists(&key).unwrap());
+        }
+        let mut batch = Batch::new();
+        let deleted: Vec<Vec<u8>> = full.stored.drain(..20).collect();
+        deleted.iter().for_each(|key| {
+            batch.delete(key);
+        });
+        full.bucket.commit(batch).unwrap();
+        full.check();
+        // A killed bucket opens on the full disk, too.
+        let mut full = full.kill(options.clone());
+        full.check();
+        assert!(deleted.iter().all(|key| !full.bucket.exists(key).unwrap()));
+        // With room again everything goes on.
+        full.disk.set_capacity(None);
+        for number in 0..200 {
+            let key = format!("later {number}").into_bytes();
+            full.bucket.put(&key, [7; 500]).unwrap();
+            full.stored.push(key);
+        }
+        full.check();
+        full.bucket.close().unwrap();
+        let bucket =
+            Bucket::open_on(Arc::new(full.disk.reopen()), Arc::new(SystemEnv), options).unwrap();
+        check_stored(&bucket, &full.stored);
+    });
+}
+
+#[test]
+fn a_full_disk() {
+    on_full_disk("a_full_disk", false, 100_000);
+}
+
+#[test]
+fn a_full_disk_with_background_threads() {
+    on_full_disk("a_full_disk_with_background_threads", true, 100_000);
+}
+
+/// No room for a new index image is no reason to refuse what there is room for.
+#[test]
+fn a_full_disk_while_merges_are_due() {
+    on_full_disk("a_full_disk_while_merges_are_due", false, 16);
+}
+
+#[test]
+fn a_full_disk_while_merges_are_due_with_background_threads() {
+    on_full_disk("a_full_disk_while_merges_are_due_with_background_threads", true, 16);
+}
+
+/// Room comes back while the bucket is open: the writer that was refused goes on by itself.
+#[test]
+fn room_comes_back() {
+    for background in [false, true] {
+        watch::within(Duration::from_secs(30), "room_comes_back", move || {
+            let options = options(Durability::Sync).background(background);
+            let mut full = Full::new(options.clone());
+            for capacity in [2 << 20, 3 << 20] {
+                full.disk.set_capacity(Some(capacity));
+                let before = full.stored.len();
+                let error = full.fill();
+                assert!(matches!(error, Error::NoSpace), "{error:?}");
+                assert!(full.stored.len() > before + 100, "only {} more", full.stored.len() - before);
+                full.check();
+            }
+            full.disk.set_capacity(None);
+            full.bucket.put("big", vec![7; 4 << 20]).unwrap();
+            full.bucket.close().unwrap();
+            let bucket =
+                Bucket::open_on(Arc::new(full.disk.reopen()), Arc::new(SystemEnv), options).unwrap();
+            check_stored(&bucket, &full.stored);
+            assert_eq!(bucket.get("big").unwrap().unwrap().len(), 4 << 20);
+        });
+    }
+}
+
+/// A disk that is full from the start gives no bucket, and no panic.
+#[test]
+fn no_room_for_a_bucket() {
+    for capacity in (0..=128).map(|sectors| sectors * 512) {
+        let disk = new_disk();
+        disk.set_capacity(Some(capacity));
+        let env = Arc::new(ManualEnv::new(1 << 60, 5));
+        let result = Bucket::create_on(Arc::new(disk.reopen()), env, options(Durability::Sync));
+        match result {
+            Ok(bucket) => {
+                let put = bucket.put("key", "value");
+                assert!(matches!(put, Ok(()) | Err(Error::NoSpace)), "{capacity}: {put:?}");
+            }
+            Err(error) => assert!(matches!(error, Error::NoSpace), "{capacity}: {error:?}"),
+        }
+    }
+}
