@@ -132,14 +132,30 @@ impl Core {
         if self.index_bad.load(Ordering::Acquire) {
             self.rebuild_index(writer)?;
         }
-        let froze = self.freeze_if_due();
+        let is_due = self.freeze_if_due() || self.retry_merge_if_due();
         if self.mode.background {
             return Ok(());
         }
+        // The commit is done; a full disk is the next one's to report.
+        let unless_full = |result| match result {
+            Err(Error::NoSpace) => Ok(()),
+            result => result,
+        };
         if self.is_tending_due() {
-            self.lock_keeper().tend(self)?;
+            unless_full(self.lock_keeper().tend(self))?;
         }
-        if froze { self.merge() } else { Ok(()) }
+        if is_due { unless_full(self.merge()) } else { Ok(()) }
+    }
+
+    /// A merge that found no space left its overlay frozen. It is tried again when the next overlay is full.
+    fn retry_merge_if_due(&self) -> bool {
+        let view = self.view.load();
+        let is_due = view.frozen.is_some() && view.active.len() >= self.overlay_max(&view);
+        if is_due {
+            *lock(&self.merge_due) = true;
+            self.merge_changed.notify_all();
+        }
+        is_due
     }
 
     /// Gives up the image and goes by the runs of all segments, until a merge has made a new one.
@@ -222,9 +238,13 @@ impl Core {
                 return;
             }
             let result = self.merge();
+            if self.is_closing() {
+                return;
+            }
             if let Err(Error::NoSpace) = result {
-                // No room for an image: the overlay stays frozen and is merged once there is.
                 tracing::warn!("no space for a new index image");
+                *lock(&self.merge_due) = false;
+                self.merge_changed.notify_all();
             }
             let _ = self.latch(result);
         }

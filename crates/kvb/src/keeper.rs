@@ -87,6 +87,7 @@ impl Keeper {
     /// Takes pages for any use, growing the file if it must. Until the caller says otherwise they stay marked free.
     pub(crate) fn allot(&mut self, core: &Core, pages: u64) -> Result<Extent> {
         let extent = if let Some(taken) = self.space.take(pages) {
+            self.fill_holes(core, taken.extent)?;
             if let Some(rest) = taken.rest {
                 // Order: see the first invariant.
                 write_passive(&*core.disk, core.geometry(), Kind::Free, rest)?;
@@ -103,6 +104,19 @@ impl Keeper {
         // Any checkpoint may come before the caller writes there, and its walk must find the way.
         write_passive(&*core.disk, core.geometry(), Kind::Free, extent)?;
         Ok(extent)
+    }
+
+    /// Free pages have no blocks; whoever writes there must not find out that the disk is full.
+    fn fill_holes(&mut self, core: &Core, extent: Extent) -> Result<()> {
+        let geometry = core.geometry();
+        let (at, len) = (geometry.paddr(extent.start_page), geometry.paddr(extent.page_count));
+        core.disk.allocate(at, len).map_err(|error| {
+            self.space.give_back(extent);
+            if is_full(&error) {
+                return Error::NoSpace;
+            }
+            Error::Io { doing: "reserve space", source: error }
+        })
     }
 
     /// Makes the file longer so that at least `pages` more can be taken.
@@ -142,18 +156,7 @@ impl Keeper {
 
     /// Takes an extent for the log and notes it to be named by the next checkpoint.
     pub(crate) fn name_extent(&mut self, core: &Core, pages: u64) -> Result<NamedExtent> {
-        let geometry = core.geometry();
         let extent = self.allot(core, pages)?;
-        // A reused extent may have holes; a commit must not find out that the disk is full.
-        let (at, len) = (geometry.paddr(extent.start_page), geometry.paddr(pages));
-        if let Err(error) = core.disk.allocate(at, len) {
-            self.space.give_back(extent);
-            return Err(if is_full(&error) {
-                Error::NoSpace
-            } else {
-                Error::Io { doing: "reserve space for the log", source: error }
-            });
-        }
         let named = NamedExtent {
             start_page: U64::new(extent.start_page),
             seg_id: U64::new(self.next_seg_id),

@@ -169,7 +169,10 @@ impl Core {
         let (mut olds, mut news) = (Vec::new(), Vec::new());
         // A larger table is filled in several passes over the old one, a smaller one by weaving its parts.
         let mut walk = ImageWalk::new(old, &self.log, new_slots);
-        loop {
+        for group in 0_u64.. {
+            if group % 4096 == 0 && self.is_closing() {
+                return Err(Error::Stopped("the bucket is closing".to_owned()));
+            }
             let order = |hash: u64| (hash & (new_slots - 1), hash);
             let next_old = walk.peek()?.map(|(hash, _)| order(hash));
             let next_new = changes.peek().map(|&(hash, _)| order(hash));

@@ -353,6 +353,58 @@ fn power_loss_in_creation_leaves_an_empty_bucket_or_none() {
     assert!(opened > 0 && refused > 0);
 }
 
+/// One crash after another on one file, with work of the same shape in between: records of one size, so that what an
+/// earlier crash left behind lies exactly where later records go. None of it may ever come back.
+#[test]
+fn records_left_by_an_earlier_crash_never_complete_a_later_batch() {
+    let seeds = from_env("KVB_CRASH_SEEDS", 400);
+    let first = from_env("KVB_CRASH_SEED", 1) * 1_000_000;
+    let mut found_something = 0_u64;
+    for seed in first..first + seeds {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let options = small().overlay_min(1 << 20);
+        let disk = SimDisk::new();
+        drop(Bucket::create_on(Arc::new(disk.clone()), env(seed), options.clone()).unwrap());
+        let mut image = disk.to_bytes();
+        let mut state = State::new();
+        for generation in 0..6_u8 {
+            let context = format!("seed {seed} generation {generation}");
+            let disk = SimDisk::from_image(image);
+            let bucket =
+                Bucket::open_on(Arc::new(disk.clone()), env(seed), options.clone()).unwrap();
+            let mut states = vec![state.clone()];
+            for commit in 0..3_u8 {
+                let mut batch = Batch::new();
+                let mut next = states.last().unwrap().clone();
+                for record in 0..4_u8 {
+                    // 512 bytes with header and CRC: every record has sectors of its own, but for the shift of
+                    // the segment header.
+                    let value = vec![generation * 16 + commit; 512 - 48 - 2];
+                    batch.put([0, record], &value);
+                    next.insert(vec![0, record], value);
+                }
+                states.push(next);
+                bucket.commit_with(batch, Durability::Relaxed).unwrap();
+            }
+            let trace = disk.trace();
+            drop(bucket);
+            let upto = random.usize(0..=trace.len());
+            image = trace.image(upto, Keep::Random(random.u64(..)));
+            let shared: Arc<dyn Disk> = Arc::new(SimDisk::from_image(image.clone()));
+            let bucket = Bucket::open_on(shared, env(seed), options.clone()).unwrap();
+            let keys = (0..4_u8).map(|record| vec![0, record]);
+            let found: State = keys
+                .filter_map(|key| Some((key.clone(), bucket.get(&key).unwrap()?.to_vec())))
+                .collect();
+            let at = states.iter().position(|state| *state == found);
+            assert!(at.is_some(), "{context}: a state that never was");
+            found_something += u64::from(at > Some(0));
+            state = found;
+        }
+    }
+    assert!(found_something > 0);
+}
+
 fn from_env(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
