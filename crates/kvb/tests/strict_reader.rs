@@ -7,7 +7,11 @@
 //!
 //! `KVB_SEED=n` replays a failing seed. Python 3 is needed.
 
+#[path = "support/seed.rs"]
+mod seed;
+
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -40,18 +44,25 @@ fn from_hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-fn start_reader(bucket: &Path, now_ns: u64) -> Output {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strict/reader.py");
+fn python(arguments: &[&OsStr]) -> Output {
     Command::new("python3")
-        .args(["-B".as_ref(), script.as_os_str(), bucket.as_os_str()])
-        .args(["--info", "--now", &now_ns.to_string()])
+        .arg("-B")
+        .args(arguments)
         .output()
         .unwrap_or_else(|error| panic!("this test needs python3 on the path: {error}"))
 }
 
 /// What the strict reader finds: the rows, and the commit they are the state of.
 fn strict(bucket: &Path, now_ns: u64) -> Result<(Rows, u64), String> {
-    let output = start_reader(bucket, now_ns);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strict/reader.py");
+    let now = now_ns.to_string();
+    let output = python(&[
+        script.as_os_str(),
+        bucket.as_os_str(),
+        "--info".as_ref(),
+        "--now".as_ref(),
+        now.as_ref(),
+    ]);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     if !output.status.success() {
         return Err(errors);
@@ -413,17 +424,8 @@ impl History {
     }
 }
 
-fn seed() -> u64 {
-    let seed = match std::env::var("KVB_SEED") {
-        Ok(text) => text.parse().expect("KVB_SEED must be a number"),
-        Err(_) => fastrand::u64(..1 << 32),
-    };
-    println!("KVB_SEED={seed}");
-    seed
-}
-
 fn run(plan: Plan) {
-    let seed = seed();
+    let seed = seed::seed(plan.name);
     History::new(plan, seed).run(seed);
 }
 
@@ -555,6 +557,24 @@ fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/kvb/golden.kvb")
 }
 
+/// The structures in the vectors come from a script that shares no code with the engine either; they are still what it
+/// makes.
+#[test]
+fn vectors_are_what_the_script_makes() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strict/vectors.py");
+    let output = python(&[script.as_os_str()]);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let committed = std::fs::read(golden().with_file_name("structures.json")).unwrap();
+    assert!(
+        output.stdout == committed,
+        "run vectors.py > vectors/kvb/structures.json"
+    );
+}
+
 /// Every copy of the superblock alone will do, and with none there is an error.
 #[test]
 fn lost_superblocks() {
@@ -587,7 +607,7 @@ fn lost_superblocks() {
 /// A flipped bit is either where this reader never looks, or an error. It is never another row.
 #[test]
 fn damage_is_never_a_wrong_row() {
-    let seed = seed();
+    let seed = seed::seed("damage");
     let mut random = fastrand::Rng::with_seed(seed);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("damaged.kvb");
@@ -662,7 +682,7 @@ fn simulated(seed: u64, commits: u64) -> (Trace, usize, Vec<Rows>) {
 /// Whatever a crash leaves, the newest valid superblock leads to the state after the commit it names.
 #[test]
 fn images_after_power_loss() {
-    let seed = seed();
+    let seed = seed::seed("images after power loss");
     let mut random = fastrand::Rng::with_seed(seed);
     let (trace, created, states) = simulated(seed, 150);
     let dir = tempfile::tempdir().unwrap();
@@ -746,7 +766,7 @@ fn hop_everywhere(trace: &Trace, from: usize, seed: u64, context: &str) {
 /// the header that spans both was durable; the way then led into the image.
 #[test]
 fn region_is_tiled_after_power_loss_anywhere() {
-    let seed = seed();
+    let seed = seed::seed("tiled region");
     let mut random = fastrand::Rng::with_seed(seed);
     let (trace, created, _) = simulated(seed, 400);
     hop_everywhere(&trace, created, seed, "history");
