@@ -102,6 +102,12 @@ impl Keeper {
             crc32c: U32::new(0),
         }
         .seal();
+        let roster = Roster {
+            named: self.named.clone(),
+            sealed: self.fresh.iter().filter_map(|page| self.segments.get(page)).copied().collect(),
+        }
+        .encode(self.epoch, fixed.uuid);
+        let roster_crc = roster.last_chunk().copied().map_or(0, u32::from_le_bytes);
         let table = self.table.unwrap_or(TablePlace { extent: Extent::new(0, 0), id: 0 });
         let extension = Extension {
             magic: U32::new(extension::MAGIC),
@@ -126,18 +132,15 @@ impl Keeper {
             max_value: U32::new(fixed.max_value),
             segment_page_max: U32::new(u32::try_from(fixed.segment_page_max).unwrap_or(u32::MAX)),
             hash_key: fixed.hash_key,
-            reserved: [0; 36],
+            roster_crc32c: U32::new(roster_crc),
+            reserved: [0; 32],
             crc32c: U32::new(0),
         }
         .seal();
-        let roster = Roster {
-            named: self.named.clone(),
-            sealed: self.fresh.iter().filter_map(|page| self.segments.get(page)).copied().collect(),
-        };
         let mut page = superblock.as_bytes().to_vec();
         page.extend_from_slice(extension.as_bytes());
         page.resize(roster::OFFSET, 0);
-        page.extend_from_slice(&roster.encode(self.epoch, fixed.uuid));
+        page.extend_from_slice(&roster);
         page.resize(fixed.geometry.page_len(), 0);
         page
     }

@@ -29,7 +29,7 @@ use crate::options::Options;
 use crate::overlay::{DELETE_BIT, Overlay};
 use crate::queue::Queue;
 use crate::ring::{Ring, RingReport, read_ring};
-use crate::root::{Root, choose};
+use crate::root::{Root, choose, restore_a};
 use crate::runs::Run;
 use crate::segment::{Segment, write_passive};
 use crate::space::Space;
@@ -506,6 +506,9 @@ fn load_segment(
 /// Makes the cut physical and the gap durable. Everything here may be done again after a crash.
 fn recover(core: &Core, parts: &Parts) -> Result<()> {
     let geometry = core.geometry();
+    if parts.root.extension.self_page.get() != 0 {
+        restore_a(&*core.disk, &parts.root)?;
+    }
     let mut keeper = core.lock_keeper();
     let mut freed = Vec::new();
     for segment in &parts.tail.segments {

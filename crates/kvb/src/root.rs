@@ -5,6 +5,7 @@
 //! search goes back from the end.
 
 use host::Disk;
+use zerocopy::IntoBytes;
 
 use crate::error::{Error, Result, What};
 use crate::extent::Extent;
@@ -62,6 +63,23 @@ pub(crate) fn choose(disk: &dyn Disk, file_len: u64) -> Result<Root> {
         Some(root) => Ok(root),
         None => search(disk, file_len),
     }
+}
+
+/// Makes superblock A a copy of the superblock that counts, which stands elsewhere. Until then that one is the only
+/// copy, and a checkpoint begins by overwriting it.
+pub(crate) fn restore_a(disk: &dyn Disk, root: &Root) -> Result<()> {
+    let page_size = u64::from(root.superblock.page_size.get());
+    let mut page = vec![0; usize::try_from(page_size).unwrap_or(0)];
+    disk.read_at(root.extension.self_page.get() * page_size, &mut page)
+        .map_err(Error::io("read a superblock"))?;
+    let mut extension = root.extension;
+    extension.self_page.set(0);
+    let end = extension::OFFSET + Extension::SIZE;
+    if let Some(bytes) = page.get_mut(extension::OFFSET..end) {
+        bytes.copy_from_slice(extension.seal().as_bytes());
+    }
+    disk.write_at(0, &page).map_err(Error::io("write a superblock"))?;
+    disk.sync_range(0, page_size).map_err(Error::io("sync a superblock"))
 }
 
 /// Looks for superblock B from the end of the file.
@@ -128,7 +146,7 @@ fn load(disk: &dyn Disk, file_len: u64, at: u64) -> std::result::Result<Root, Lo
     read(at, &mut page)?;
     let roster = page
         .get(roster::OFFSET..)
-        .and_then(|bytes| Roster::decode(bytes, epoch, uuid))
+        .and_then(|bytes| Roster::decode(bytes, epoch, uuid, extension.roster_crc32c.get()))
         .ok_or_else(incomplete)?;
     let root = Root { superblock, extension, roster };
     if regions_hold(&root, file_len / page_size) { Ok(root) } else { Err(incomplete()) }

@@ -4,6 +4,12 @@
 //! of the worked example with the golden bucket. A structure in `src/format` that the page or this test does not know
 //! is a failure too.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

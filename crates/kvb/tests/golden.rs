@@ -9,6 +9,12 @@
 //! specification and not by this crate. Each vector must decode, encode to the same bytes, and be refused with any one
 //! bit flipped.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +50,7 @@ fn vectors(name: &str) -> PathBuf {
 }
 
 fn from_hex(text: &str) -> Vec<u8> {
-    assert!(text.len() % 2 == 0, "{text}");
+    assert!(text.len().is_multiple_of(2), "{text}");
     (0..text.len())
         .step_by(2)
         .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())

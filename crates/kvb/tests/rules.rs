@@ -39,7 +39,8 @@ fn superblock(bytes: &[u8]) -> (Superblock, Extension, Roster) {
     let uuid = (superblock.file_uuid_hi.get(), superblock.file_uuid_lo.get());
     let epoch = superblock.epoch.get();
     let extension = Extension::decode(&bytes[extension::OFFSET..], epoch, uuid).unwrap();
-    (superblock, extension, Roster::decode(&bytes[roster::OFFSET..], epoch, uuid).unwrap())
+    let crc = extension.roster_crc32c.get();
+    (superblock, extension, Roster::decode(&bytes[roster::OFFSET..], epoch, uuid, crc).unwrap())
 }
 
 /// Every extent of the segment region.

@@ -1,7 +1,8 @@
 //! The fixed extension behind the superblock: what the seed has no field for.
 //!
 //! It ends within the first 512-byte sector of its page, so superblock and extension reach the disk
-//! together or not at all. It counts only if it repeats the superblock's epoch and uuid.
+//! together or not at all. It counts only if it repeats the superblock's epoch and uuid. It names the roster's CRC,
+//! because a checkpoint that a crash cut off and the one that recovery writes in its place have the same epoch.
 
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -65,8 +66,10 @@ on_disk! {
         pub segment_page_max: U32,
         /// Key of the keyed hash, or zeros.
         pub hash_key: [u8; 16],
+        /// CRC-32C that ends the roster of this very checkpoint.
+        pub roster_crc32c: U32,
         /// Zeros.
-        pub reserved: [u8; 36],
+        pub reserved: [u8; 32],
         /// CRC-32C of all fields above.
         pub crc32c: U32,
     }

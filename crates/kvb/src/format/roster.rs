@@ -102,8 +102,8 @@ impl Roster {
         bytes
     }
 
-    /// Decodes the roster of the superblock with this epoch and uuid.
-    pub fn decode(bytes: &[u8], epoch: u64, uuid: (u64, u64)) -> Option<Roster> {
+    /// Decodes the roster of the superblock with this epoch and uuid, whose extension names this CRC.
+    pub fn decode(bytes: &[u8], epoch: u64, uuid: (u64, u64), crc32c: u32) -> Option<Roster> {
         let head: RosterHead = read(bytes)?;
         if head.magic.get() != MAGIC
             || head.epoch.get() != epoch
@@ -115,7 +115,7 @@ impl Roster {
         let sealed_count = usize::from(head.sealed_count.get());
         let body = bytes.get(..encoded_len(named_count, sealed_count))?;
         let (covered, stored) = body.split_at_checked(body.len() - 4)?;
-        if crc(covered).to_le_bytes() != stored {
+        if crc(covered).to_le_bytes() != stored || crc32c.to_le_bytes() != stored {
             return None;
         }
         let (named, sealed) = covered
