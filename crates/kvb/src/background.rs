@@ -13,8 +13,8 @@ use crate::format::roster::NamedExtent;
 use crate::image::Image;
 use crate::keeper::RESERVE;
 use crate::overlay::Overlay;
-use crate::segment::{HEADER_LEN, sealed_page_count};
 use crate::runs::Run;
+use crate::segment::{HEADER_LEN, sealed_page_count};
 use crate::view::{Frozen, View};
 use crate::writer::Writer;
 
@@ -46,17 +46,29 @@ impl Core {
     /// be sealed already.
     fn pick_extent(&self, least: u64, enough: u64, deletes_only: bool) -> Option<NamedExtent> {
         let mut supply = self.lock_supply();
-        let unsealed: u64 = supply.sealing.iter().map(|segment| segment.extent.page_count).sum();
+        let unsealed: u64 = supply
+            .sealing
+            .iter()
+            .map(|segment| segment.extent.page_count)
+            .sum();
         // The last extent is for deletes on a full disk.
         let spare = usize::from(!(deletes_only && supply.starved));
         if unsealed > self.fixed.segment_page_max || supply.reserve.len() <= spare {
             return None;
         }
         let pages = |extent: &NamedExtent| u64::from(extent.page_count.get());
-        let fitting = supply.reserve.iter().enumerate().filter(|(_, extent)| pages(extent) >= least);
+        let fitting = supply
+            .reserve
+            .iter()
+            .enumerate()
+            .filter(|(_, extent)| pages(extent) >= least);
         let best = fitting.min_by_key(|(_, extent)| {
             let pages = pages(extent);
-            if pages >= enough { (0, pages) } else { (1, u64::MAX - pages) }
+            if pages >= enough {
+                (0, pages)
+            } else {
+                (1, u64::MAX - pages)
+            }
         });
         let at = best.map(|(at, _)| at)?;
         supply.drawn = true;
@@ -78,7 +90,10 @@ impl Core {
         let active = Arc::clone(&self.view.load().active);
         if active.len() + count > active.room() {
             let grown = Arc::new(active.grown(active.len() + count));
-            self.change_view(|view| View { active: grown, ..view.clone() });
+            self.change_view(|view| View {
+                active: grown,
+                ..view.clone()
+            });
         }
         Ok(())
     }
@@ -87,7 +102,10 @@ impl Core {
         let mut due = lock(&self.merge_due);
         while *due {
             self.check_writable()?;
-            due = self.merge_changed.wait(due).map_err(|_| Error::Invalid("merger panicked"))?;
+            due = self
+                .merge_changed
+                .wait(due)
+                .map_err(|_| Error::Invalid("merger panicked"))?;
         }
         Ok(())
     }
@@ -118,7 +136,11 @@ impl Core {
             }
             frozen = true;
             let overlay = Arc::clone(&view.active);
-            View { active: fresh, frozen: Some(Frozen { overlay, seqno }), ..view.clone() }
+            View {
+                active: fresh,
+                frozen: Some(Frozen { overlay, seqno }),
+                ..view.clone()
+            }
         });
         if frozen {
             *lock(&self.merge_due) = true;
@@ -144,7 +166,11 @@ impl Core {
         if self.is_tending_due() {
             unless_full(self.lock_keeper().tend(self))?;
         }
-        if is_due { unless_full(self.merge()) } else { Ok(()) }
+        if is_due {
+            unless_full(self.merge())
+        } else {
+            Ok(())
+        }
     }
 
     /// A merge that found no space left its overlay frozen. It is tried again when the next overlay is full.
@@ -178,7 +204,12 @@ impl Core {
             runs.push(run.ok_or_else(|| Error::corrupt(What::Run, at))?);
         }
         let image = Arc::new(Image::void(self.geometry()));
-        self.change_view(|view| View { image, runs: runs.into(), frozen: None, ..view.clone() });
+        self.change_view(|view| View {
+            image,
+            runs: runs.into(),
+            frozen: None,
+            ..view.clone()
+        });
         self.index_bad.store(false, Ordering::Release);
         *lock(&self.merge_due) = true;
         self.merge_changed.notify_all();
@@ -198,8 +229,8 @@ impl Core {
                 if supply.closing {
                     return;
                 }
-                let due = !supply.sealing.is_empty()
-                    || (supply.drawn && supply.reserve.len() < RESERVE);
+                let due =
+                    !supply.sealing.is_empty() || (supply.drawn && supply.reserve.len() < RESERVE);
                 if due && !self.stopped.load(Ordering::Acquire) {
                     break;
                 }
@@ -276,5 +307,8 @@ pub(crate) fn start(core: &Arc<Core>) -> Result<Vec<JoinHandle<()>>> {
             .spawn(move || work(&core))
             .map_err(Error::io("start a background thread"))
     };
-    Ok(vec![spawn("kvb-keeper", Core::keep)?, spawn("kvb-merger", Core::merge_on_demand)?])
+    Ok(vec![
+        spawn("kvb-keeper", Core::keep)?,
+        spawn("kvb-merger", Core::merge_on_demand)?,
+    ])
 }

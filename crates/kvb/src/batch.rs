@@ -26,7 +26,10 @@ impl Batch {
 
     /// An empty batch with room for this many bytes of records.
     pub fn with_capacity(bytes: usize) -> Batch {
-        Batch { bytes: Vec::with_capacity(bytes), ..Batch::default() }
+        Batch {
+            bytes: Vec::with_capacity(bytes),
+            ..Batch::default()
+        }
     }
 
     /// Adds a put.
@@ -63,7 +66,10 @@ impl Batch {
     pub fn clear(&mut self) {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
-        *self = Batch { bytes, ..Batch::default() };
+        *self = Batch {
+            bytes,
+            ..Batch::default()
+        };
     }
 
     fn push(&mut self, kind: u8, key: &[u8], value: &[u8], ttl_secs: u32) -> &mut Batch {

@@ -17,14 +17,20 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn new(env: Arc<dyn Env>) -> Clock {
-        Clock { env, newest: AtomicU64::new(0) }
+        Clock {
+            env,
+            newest: AtomicU64::new(0),
+        }
     }
 
     /// Takes note of a stamp found in the log.
     pub(crate) fn observe(&self, stamp_ns: u64) {
         let limit = self.env.unix_ns().saturating_add(AHEAD_MAX_NS);
         if stamp_ns > limit {
-            tracing::warn!(stamp_ns, "a time stamp is over a day ahead of the clock; ignored");
+            tracing::warn!(
+                stamp_ns,
+                "a time stamp is over a day ahead of the clock; ignored"
+            );
         } else {
             self.newest.fetch_max(stamp_ns, Ordering::AcqRel);
         }
@@ -34,7 +40,11 @@ impl Clock {
     pub(crate) fn now(&self) -> u64 {
         let wall = self.env.unix_ns();
         let newest = self.newest.load(Ordering::Acquire);
-        if newest <= wall.saturating_add(AHEAD_MAX_NS) { wall.max(newest) } else { wall }
+        if newest <= wall.saturating_add(AHEAD_MAX_NS) {
+            wall.max(newest)
+        } else {
+            wall
+        }
     }
 
     /// Now, for stamping records; later calls never give less, short of a clock set back by over a day.

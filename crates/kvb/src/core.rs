@@ -127,7 +127,10 @@ impl Core {
     /// error through and latches it, unless nothing had been written.
     pub(crate) fn latch<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result
-            && !matches!(error, Error::NoSpace | Error::Invalid(_) | Error::TooLarge { .. })
+            && !matches!(
+                error,
+                Error::NoSpace | Error::Invalid(_) | Error::TooLarge { .. }
+            )
         {
             let _ = self.stop_reason.set(error.to_string());
             self.stopped.store(true, Ordering::Release);
@@ -173,5 +176,7 @@ impl Core {
 /// Takes a lock. A thread that panicked while it held one left the disk in a state that recovery covers and memory
 /// in a state that nothing should build on, so its panic goes on here.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("no thread panicked while holding this lock")
+    mutex
+        .lock()
+        .expect("no thread panicked while holding this lock")
 }

@@ -61,7 +61,10 @@ pub enum Error {
 }
 
 fn holder(pid: Option<u32>) -> String {
-    pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+    pid.map_or_else(
+        || "another process".to_owned(),
+        |pid| format!("process {pid}"),
+    )
 }
 
 impl Error {
@@ -99,7 +102,10 @@ impl From<LockError> for Error {
     fn from(error: LockError) -> Error {
         match error {
             LockError::Held { pid } => Error::Locked { pid },
-            LockError::Io(source) => Error::Io { doing: "lock the bucket", source },
+            LockError::Io(source) => Error::Io {
+                doing: "lock the bucket",
+                source,
+            },
         }
     }
 }

@@ -15,7 +15,9 @@ pub(crate) struct HashFilter {
 impl HashFilter {
     /// A filter sized for so many keys.
     pub(crate) fn for_keys(keys: u64) -> HashFilter {
-        HashFilter { words: zeroed(usize::try_from(filter::word_count(keys)).unwrap_or(usize::MAX)) }
+        HashFilter {
+            words: zeroed(usize::try_from(filter::word_count(keys)).unwrap_or(usize::MAX)),
+        }
     }
 
     /// Adds a hash; only one thread may do this.

@@ -109,8 +109,16 @@ impl Image {
 
     /// An empty image that is nowhere on disk.
     pub(crate) fn void(geometry: Geometry) -> Image {
-        let place = ImagePlace { extent: Extent::new(0, 2), id: 0, used: 0, seqno: 0 };
-        Image { is_void: true, ..Image::new(place, geometry) }
+        let place = ImagePlace {
+            extent: Extent::new(0, 2),
+            id: 0,
+            used: 0,
+            seqno: 0,
+        };
+        Image {
+            is_void: true,
+            ..Image::new(place, geometry)
+        }
     }
 
     /// True if there are pages behind this image.
@@ -145,7 +153,10 @@ impl Image {
     #[inline]
     pub(crate) fn slot(&self, log: &Log, position: u64) -> Result<IndexSlot> {
         if self.is_void {
-            return Ok(IndexSlot { hash64: 0.into(), record_paddr: 0.into() });
+            return Ok(IndexSlot {
+                hash64: 0.into(),
+                record_paddr: 0.into(),
+            });
         }
         let position = position & self.slot_mask;
         let page = position >> self.slot_shift;
@@ -164,12 +175,15 @@ impl Image {
     pub(crate) fn page<'a>(&self, log: &'a Log, page: u64) -> Result<&'a [u8]> {
         self.check(log, page)?;
         let at = self.geometry.paddr(self.place.first_page() + page);
-        log.bytes(at, self.geometry.page_len()).ok_or_else(|| Error::corrupt(What::IndexPage, at))
+        log.bytes(at, self.geometry.page_len())
+            .ok_or_else(|| Error::corrupt(What::IndexPage, at))
     }
 
     #[inline]
     fn check(&self, log: &Log, page: u64) -> Result<()> {
-        let word = usize::try_from(page / 64).ok().and_then(|word| self.checked.get(word));
+        let word = usize::try_from(page / 64)
+            .ok()
+            .and_then(|word| self.checked.get(word));
         match word {
             Some(word) if word.load(Ordering::Relaxed) >> (page % 64) & 1 == 1 => Ok(()),
             Some(word) => self.check_now(log, page, word),
@@ -190,8 +204,17 @@ impl Image {
 
     /// The newest record of a key in this image.
     #[inline]
-    pub(crate) fn find<'a>(&self, log: &'a Log, hash: u64, key: &[u8]) -> Result<Option<Record<'a>>> {
-        if self.filter.get().is_some_and(|filter| !filter.may_contain(hash)) {
+    pub(crate) fn find<'a>(
+        &self,
+        log: &'a Log,
+        hash: u64,
+        key: &[u8],
+    ) -> Result<Option<Record<'a>>> {
+        if self
+            .filter
+            .get()
+            .is_some_and(|filter| !filter.may_contain(hash))
+        {
             return Ok(None);
         }
         match self.first_of(log, hash)? {
@@ -249,7 +272,11 @@ impl Image {
         }
         let distance = (home + step).wrapping_sub(found) & self.slot_mask;
         let is_past = distance < step || (distance == step && found > hash);
-        if is_past && found != SENTINEL { Verdict::Absent } else { Verdict::Further }
+        if is_past && found != SENTINEL {
+            Verdict::Absent
+        } else {
+            Verdict::Further
+        }
     }
 
     #[cold]

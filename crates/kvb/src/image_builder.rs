@@ -90,7 +90,10 @@ impl<'a> ImageBuilder<'a> {
 
     fn set(&mut self, position: u64, hash: u64, paddr: u64) {
         let slot = usize::try_from(position & ((1 << self.slot_shift) - 1)).expect("in a page");
-        let value = IndexSlot { hash64: U64::new(hash), record_paddr: U64::new(paddr) };
+        let value = IndexSlot {
+            hash64: U64::new(hash),
+            record_paddr: U64::new(paddr),
+        };
         index_page::set_slot(&mut self.page, slot, value);
         self.page_used += 1;
     }
@@ -107,7 +110,11 @@ impl<'a> ImageBuilder<'a> {
         self.slice.extend_from_slice(&self.page);
         self.page.fill(0);
         self.page_index += 1;
-        if self.slice.len() >= SLICE { self.write_slice() } else { Ok(()) }
+        if self.slice.len() >= SLICE {
+            self.write_slice()
+        } else {
+            Ok(())
+        }
     }
 
     fn write_slice(&mut self) -> Result<()> {
@@ -118,14 +125,20 @@ impl<'a> ImageBuilder<'a> {
             if crate::keeper::is_full(&error) {
                 return Error::NoSpace;
             }
-            Error::Io { doing: "write the new index image", source: error }
+            Error::Io {
+                doing: "write the new index image",
+                source: error,
+            }
         })?;
         self.slice.clear();
         self.slice_page = self.page_index;
         let dirty = geometry.paddr(self.page_index - self.synced_page);
         if dirty >= DIRTY_MAX {
             let from = geometry.paddr(self.first_page + self.synced_page);
-            self.core.disk.sync_range(from, dirty).map_err(Error::io("sync the new index image"))?;
+            self.core
+                .disk
+                .sync_range(from, dirty)
+                .map_err(Error::io("sync the new index image"))?;
             self.synced_page = self.page_index;
         }
         Ok(())

@@ -30,7 +30,14 @@ struct Cursor {
 impl<'a> ImageWalk<'a> {
     pub(crate) fn new(image: &'a Image, log: &'a Log, new_slots: u64) -> ImageWalk<'a> {
         let passes = (new_slots / image.slot_count()).max(1);
-        let mut walk = ImageWalk { image, log, new_slots, pass: 0, passes, cursors: Vec::new() };
+        let mut walk = ImageWalk {
+            image,
+            log,
+            new_slots,
+            pass: 0,
+            passes,
+            cursors: Vec::new(),
+        };
         walk.restart();
         walk
     }
@@ -72,8 +79,13 @@ impl<'a> ImageWalk<'a> {
         match self.cursors.as_slice() {
             [only] => only.head.map(|_| 0),
             several => {
-                let heads = several.iter().enumerate().filter_map(|(at, cursor)| Some((at, cursor.head?)));
-                heads.min_by_key(|(_, (hash, _))| self.order(*hash)).map(|(at, _)| at)
+                let heads = several
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(at, cursor)| Some((at, cursor.head?)));
+                heads
+                    .min_by_key(|(_, (hash, _))| self.order(*hash))
+                    .map(|(at, _)| at)
             }
         }
     }
@@ -89,7 +101,9 @@ impl<'a> ImageWalk<'a> {
     fn fill(&mut self, index: usize) -> Result<()> {
         let slots = self.image.slot_count();
         let per_page = self.image.slots_per_page();
-        let Some(cursor) = self.cursors.get_mut(index) else { return Ok(()) };
+        let Some(cursor) = self.cursors.get_mut(index) else {
+            return Ok(());
+        };
         while cursor.head.is_none() && cursor.position < cursor.homes.end.saturating_add(slots) {
             let in_image = cursor.position & (slots - 1);
             if !self.image.is_on_disk() {

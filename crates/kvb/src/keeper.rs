@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - The pages from the segment region's start to the high-water mark of a durable superblock are always tiled
-//!   by extents with valid headers. A free extent is cut by writing the header of the rest, syncing it, and only
-//!   then writing the header of what was taken.
+//!   by extents with valid headers. A free extent is cut by writing the header of the rest, syncing it, writing the
+//!   header of what was taken, syncing that, and only then writing inside.
 //! - Log extents are named by a durable superblock before a byte of the log goes there.
 //! - What a checkpoint stops using becomes free only after both its superblocks are durable, and, for an image,
 //!   only when no view holds it.
@@ -77,8 +77,11 @@ impl Keeper {
     /// Pages the next log extent should have: an eighth of the log, within limits.
     fn next_segment_pages(&self, core: &Core) -> u64 {
         let geometry = core.geometry();
-        let log_pages: u64 =
-            self.segments.values().map(|entry| u64::from(entry.data_page_count.get())).sum();
+        let log_pages: u64 = self
+            .segments
+            .values()
+            .map(|entry| u64::from(entry.data_page_count.get()))
+            .sum();
         let least = geometry.pages(SEGMENT_BYTES_MIN).max(4);
         let wanted = (log_pages / 8).max(1).next_power_of_two();
         wanted.clamp(least, core.fixed.segment_page_max.max(least))
@@ -86,36 +89,42 @@ impl Keeper {
 
     /// Takes pages for any use, growing the file if it must. Until the caller says otherwise they stay marked free.
     pub(crate) fn allot(&mut self, core: &Core, pages: u64) -> Result<Extent> {
-        let extent = if let Some(taken) = self.space.take(pages) {
-            self.fill_holes(core, taken.extent)?;
-            if let Some(rest) = taken.rest {
-                // Order: see the first invariant.
-                write_passive(&*core.disk, core.geometry(), Kind::Free, rest)?;
-                let at = core.geometry().paddr(rest.start_page);
-                core.disk.sync_range(at, 512).map_err(Error::io("sync a free extent"))?;
-            }
-            taken.extent
-        } else {
+        let Some(taken) = self.space.take(pages) else {
             if self.space.raw_pages() < pages {
                 self.grow(core, pages)?;
             }
-            self.space.take_raw(pages).ok_or(Error::NoSpace)?
+            let extent = self.space.take_raw(pages).ok_or(Error::NoSpace)?;
+            // Any checkpoint may come before the caller writes there, and its walk must find the way.
+            write_passive(&*core.disk, core.geometry(), Kind::Free, extent)?;
+            return Ok(extent);
         };
-        // Any checkpoint may come before the caller writes there, and its walk must find the way.
-        write_passive(&*core.disk, core.geometry(), Kind::Free, extent)?;
-        Ok(extent)
+        self.fill_holes(core, taken.extent)?;
+        // Order: see the first invariant. The second sync is for extents that were joined in memory only: their old
+        // headers inside must not be written over while the way still leads there.
+        for extent in taken.rest.into_iter().chain([taken.extent]) {
+            write_passive(&*core.disk, core.geometry(), Kind::Free, extent)?;
+            let at = core.geometry().paddr(extent.start_page);
+            core.disk.sync_range(at, 512).map_err(Error::io("sync a free extent"))?;
+        }
+        Ok(taken.extent)
     }
 
     /// Free pages have no blocks; whoever writes there must not find out that the disk is full.
     fn fill_holes(&mut self, core: &Core, extent: Extent) -> Result<()> {
         let geometry = core.geometry();
-        let (at, len) = (geometry.paddr(extent.start_page), geometry.paddr(extent.page_count));
+        let (at, len) = (
+            geometry.paddr(extent.start_page),
+            geometry.paddr(extent.page_count),
+        );
         core.disk.allocate(at, len).map_err(|error| {
             self.space.give_back(extent);
             if is_full(&error) {
                 return Error::NoSpace;
             }
-            Error::Io { doing: "reserve space", source: error }
+            Error::Io {
+                doing: "reserve space",
+                source: error,
+            }
         })
     }
 
@@ -135,7 +144,9 @@ impl Keeper {
         // Order: the length is durable before superblock B stands at the new end, and the old B stays what it is
         // until A, which names the new one, is durable: nothing is taken from the new pages before that.
         let position = core.position();
-        core.disk.sync().map_err(Error::io("sync the grown bucket"))?;
+        core.disk
+            .sync()
+            .map_err(Error::io("sync the grown bucket"))?;
         self.b_page += grown;
         self.space.set_raw_end(self.b_page);
         self.write_superblocks(core, position)
@@ -150,7 +161,10 @@ impl Keeper {
                 Ok(pages)
             }
             Err(error) if is_full(&error) => Err(Error::NoSpace),
-            Err(error) => Err(Error::Io { doing: "grow the bucket", source: error }),
+            Err(error) => Err(Error::Io {
+                doing: "grow the bucket",
+                source: error,
+            }),
         }
     }
 
@@ -173,7 +187,10 @@ impl Keeper {
         let (mut segments, ready) = {
             let mut supply = core.lock_supply();
             supply.drawn = false;
-            (supply.sealing.iter().cloned().collect::<Vec<_>>(), supply.reserve.len())
+            (
+                supply.sealing.iter().cloned().collect::<Vec<_>>(),
+                supply.reserve.len(),
+            )
         };
         let mut freed = Vec::new();
         for segment in &segments {
@@ -219,7 +236,8 @@ impl Keeper {
             segment.seal(&*core.disk, &core.log, core.geometry(), core.fixed.uuid)?;
         let start_page = entry.start_page.get();
         entry.dead_bytes = U64::new(self.dead_early.remove(&start_page).unwrap_or(0));
-        self.named.retain(|named| named.seg_id.get() != segment.seg_id);
+        self.named
+            .retain(|named| named.seg_id.get() != segment.seg_id);
         self.tail_seqno = segment.last_seqno() + 1;
         self.segments.insert(start_page, entry);
         self.fresh.push(start_page);
@@ -229,7 +247,9 @@ impl Keeper {
     /// Adds to what is known dead in the segment that starts at this page.
     pub(crate) fn add_dead(&mut self, start_page: u64, bytes: u64) {
         match self.segments.get_mut(&start_page) {
-            Some(entry) => entry.dead_bytes = U64::new(entry.dead_bytes.get() + bytes),
+            Some(entry) => {
+                entry.dead_bytes = U64::new(entry.dead_bytes.get().saturating_add(bytes))
+            }
             None => *self.dead_early.entry(start_page).or_default() += bytes,
         }
     }
@@ -239,7 +259,11 @@ impl Keeper {
         let geometry = core.geometry();
         let retired = std::mem::take(&mut self.retired);
         for entry in retired {
-            if entry.image.as_ref().is_some_and(|image| Arc::strong_count(image) > 1) {
+            if entry
+                .image
+                .as_ref()
+                .is_some_and(|image| Arc::strong_count(image) > 1)
+            {
                 self.retired.push(entry);
                 continue;
             }
@@ -248,7 +272,9 @@ impl Keeper {
             let end = geometry.paddr(entry.extent.end_page());
             while at < end {
                 let len = (end - at).min(PUNCH_BYTES);
-                core.disk.punch(at, len).map_err(Error::io("give space back"))?;
+                core.disk
+                    .punch(at, len)
+                    .map_err(Error::io("give space back"))?;
                 at += len;
             }
             self.space.give_back(entry.extent);
@@ -273,7 +299,10 @@ impl Keeper {
         write_passive(&*core.disk, geometry, Kind::Meta, extent)?;
         if self.free_map.start_page >= core.fixed.segment_start_page {
             let old = Extent::new(self.free_map.start_page - 1, self.free_map.page_count + 1);
-            self.retired.push(Retired { extent: old, image: None });
+            self.retired.push(Retired {
+                extent: old,
+                image: None,
+            });
         }
         self.free_map = Extent::new(extent.start_page + 1, pages);
         Ok(())

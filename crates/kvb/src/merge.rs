@@ -47,7 +47,10 @@ impl Core {
                     self.install_image(merged, old)?;
                 }
                 // Rebuilding needs the writer's lock, which a commit that waits for this merge holds.
-                Err(Error::Corrupt(Corrupt { what: What::IndexPage, .. })) => {
+                Err(Error::Corrupt(Corrupt {
+                    what: What::IndexPage,
+                    ..
+                })) => {
                     self.index_bad.store(true, Ordering::Release);
                 }
                 Err(error) => return Err(error),
@@ -81,7 +84,10 @@ impl Core {
                 }
             }
         }
-        self.change_view(|view| View { runs: Arc::new([]), ..view.clone() });
+        self.change_view(|view| View {
+            runs: Arc::new([]),
+            ..view.clone()
+        });
         Ok(())
     }
 
@@ -108,7 +114,9 @@ impl Core {
     fn build_image(&self, old: &Image, frozen: &Frozen) -> Result<Merged> {
         let geometry = self.geometry();
         let mut puts = 0;
-        frozen.overlay.for_each(|_, entry| puts += u64::from(entry & DELETE_BIT == 0));
+        frozen
+            .overlay
+            .for_each(|_, entry| puts += u64::from(entry & DELETE_BIT == 0));
         let mut keys = old.place.used + puts;
         if self.image_pages(old.place.page_count(), keys) != old.place.page_count() {
             keys = self.count_merged(old, &frozen.overlay)?;
@@ -121,20 +129,36 @@ impl Core {
         };
         let id = self.env.random_u64();
         let mut builder = ImageBuilder::new(self, extent, id, keys);
-        let mut dead = Dead { segments, bytes: HashMap::new() };
+        let mut dead = Dead {
+            segments,
+            bytes: HashMap::new(),
+        };
         let merged = self.stream(old, &frozen.overlay, &mut builder, &mut dead);
         let result = merged.and_then(|()| {
             let (used, filter) = builder.finish()?;
-            let place = ImagePlace { extent, id, used, seqno: frozen.seqno };
+            let place = ImagePlace {
+                extent,
+                id,
+                used,
+                seqno: frozen.seqno,
+            };
             self.write_image_head(&place)?;
-            let (at, len) = (geometry.paddr(extent.start_page), geometry.paddr(extent.page_count));
-            self.disk.sync_range(at, len).map_err(Error::io("sync the new index image"))?;
+            let (at, len) = (
+                geometry.paddr(extent.start_page),
+                geometry.paddr(extent.page_count),
+            );
+            self.disk
+                .sync_range(at, len)
+                .map_err(Error::io("sync the new index image"))?;
             let image = Image::new(place, geometry);
             image.set_filter(filter);
             Ok(image)
         });
         match result {
-            Ok(image) => Ok(Merged { image: Arc::new(image), dead: dead.bytes }),
+            Ok(image) => Ok(Merged {
+                image: Arc::new(image),
+                dead: dead.bytes,
+            }),
             Err(error) => {
                 self.lock_keeper().space.give_back(extent);
                 Err(error)
@@ -176,7 +200,9 @@ impl Core {
             let order = |hash: u64| (hash & (new_slots - 1), hash);
             let next_old = walk.peek()?.map(|(hash, _)| order(hash));
             let next_new = changes.peek().map(|&(hash, _)| order(hash));
-            let Some(next) = [next_old, next_new].into_iter().flatten().min() else { break };
+            let Some(next) = [next_old, next_new].into_iter().flatten().min() else {
+                break;
+            };
             olds.clear();
             news.clear();
             while let Some((hash, paddr)) = walk.peek()?.filter(|&(hash, _)| order(hash) == next) {
@@ -200,7 +226,11 @@ impl Core {
         dead: &mut Dead,
     ) -> Result<()> {
         match (olds, news) {
-            (olds, []) => return olds.iter().try_for_each(|&(hash, paddr)| builder.push(hash, paddr)),
+            (olds, []) => {
+                return olds
+                    .iter()
+                    .try_for_each(|&(hash, paddr)| builder.push(hash, paddr));
+            }
             ([], &[(hash, entry)]) if entry & DELETE_BIT == 0 => return builder.push(hash, entry),
             ([], &[(_, entry)]) => {
                 dead.add(self, entry & !DELETE_BIT);
@@ -210,11 +240,17 @@ impl Core {
         }
         // Several of one hash: only key bytes tell which belong together.
         let mut all = Vec::with_capacity(olds.len() + news.len());
-        for (is_old, &(hash, entry)) in
-            news.iter().map(|new| (false, new)).chain(olds.iter().map(|old| (true, old)))
+        for (is_old, &(hash, entry)) in news
+            .iter()
+            .map(|new| (false, new))
+            .chain(olds.iter().map(|old| (true, old)))
         {
             // A record that cannot be read keeps its slot, so that reading it says so.
-            let key = self.log.record(entry & !DELETE_BIT).map(|record| record.key).ok();
+            let key = self
+                .log
+                .record(entry & !DELETE_BIT)
+                .map(|record| record.key)
+                .ok();
             all.push((key, is_old, hash, entry));
         }
         all.sort_by_key(|&(key, is_old, _, _)| (key, is_old));
@@ -250,11 +286,18 @@ impl Core {
         }
         let extent = std::mem::replace(&mut keeper.image, image.place).extent;
         if extent.start_page != 0 {
-            keeper.retired.push(Retired { extent, image: Some(old) });
+            keeper.retired.push(Retired {
+                extent,
+                image: Some(old),
+            });
         }
         // Order: the checkpoint syncs every record the image names before it names the image.
         keeper.checkpoint(self)?;
-        self.change_view(|view| View { image, frozen: None, ..view.clone() });
+        self.change_view(|view| View {
+            image,
+            frozen: None,
+            ..view.clone()
+        });
         keeper.release(self)
     }
 }
@@ -277,7 +320,14 @@ pub(crate) fn image_head(
         seqno: U64::new(place.seqno),
         page_count: U64::new(place.extent.page_count),
     };
-    let mut page = meta_page(geometry, 0, &Meta { head, sections: Vec::new() });
+    let mut page = meta_page(
+        geometry,
+        0,
+        &Meta {
+            head,
+            sections: Vec::new(),
+        },
+    );
     page.resize(geometry.page_len(), 0);
     page
 }
@@ -296,18 +346,24 @@ struct SegmentStarts {
 impl SegmentStarts {
     fn new(keeper: &Keeper) -> SegmentStarts {
         let registered = keeper.segments.values().map(|entry| {
-            Extent::new(entry.start_page.get(), u64::from(entry.data_page_count.get()))
+            Extent::new(
+                entry.start_page.get(),
+                u64::from(entry.data_page_count.get()),
+            )
         });
-        let named = keeper.named.iter().map(|extent| {
-            Extent::new(extent.start_page.get(), u64::from(extent.page_count.get()))
-        });
+        let named = keeper
+            .named
+            .iter()
+            .map(|extent| Extent::new(extent.start_page.get(), u64::from(extent.page_count.get())));
         let mut extents: Vec<Extent> = registered.chain(named).collect();
         extents.sort_unstable();
         SegmentStarts { extents }
     }
 
     fn find(&self, page: u64) -> Option<u64> {
-        let at = self.extents.partition_point(|extent| extent.start_page <= page);
+        let at = self
+            .extents
+            .partition_point(|extent| extent.start_page <= page);
         let extent = self.extents.get(at.checked_sub(1)?)?;
         (page < extent.end_page()).then_some(extent.start_page)
     }
@@ -321,7 +377,9 @@ struct Dead {
 
 impl Dead {
     fn add(&mut self, core: &Core, paddr: u64) {
-        let Ok(record) = core.log.record(paddr) else { return };
+        let Ok(record) = core.log.record(paddr) else {
+            return;
+        };
         if let Some(start_page) = self.segments.find(paddr / core.geometry().page_size) {
             *self.bytes.entry(start_page).or_default() += record.header.record_len();
         }

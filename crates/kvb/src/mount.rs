@@ -18,6 +18,7 @@ use crate::core::{Core, Fixed, Mode, Position, Supply};
 use crate::error::{Corrupt, Error, Result, What};
 use crate::extent::{Extent, Geometry};
 use crate::format::extension::HASH_SIP;
+use crate::format::index_page::slots_per_page;
 use crate::format::meta::{self, Meta};
 use crate::format::roster::{NamedExtent, SegmentEntry};
 use crate::format::segment::{Kind, SegmentHeader};
@@ -29,7 +30,7 @@ use crate::options::Options;
 use crate::overlay::{DELETE_BIT, Overlay};
 use crate::queue::Queue;
 use crate::ring::{Ring, RingReport, read_ring};
-use crate::root::{Root, choose, restore_a};
+use crate::root::{Root, SEQNO_LIMIT, choose, restore_a};
 use crate::runs::Run;
 use crate::segment::{Segment, write_passive};
 use crate::space::Space;
@@ -102,7 +103,12 @@ pub(crate) fn mount(
         fixed.uuid,
     );
     report.journal_entries = ring.entries;
-    let tail = tail::scan(&log, fixed.geometry, &root.roster.named, root.extension.tail_seqno.get());
+    let tail = tail::scan(
+        &log,
+        fixed.geometry,
+        &root.roster.named,
+        root.extension.tail_seqno.get(),
+    );
     report.records_scanned = tail.scanned;
     report.bytes_scanned = tail.bytes;
     report.records_discarded = tail.discarded;
@@ -110,7 +116,10 @@ pub(crate) fn mount(
     // Torn is not rotten: what was known durable must be there.
     let durable_seqno = root.extension.durable_seqno.get().max(ring.durable_seqno);
     if tail.next_seqno <= durable_seqno {
-        let damage = Corrupt { what: What::Record, at: tail.stopped_at };
+        let damage = Corrupt {
+            what: What::Record,
+            at: tail.stopped_at,
+        };
         if !read_only {
             return Err(damage.into());
         }
@@ -119,8 +128,17 @@ pub(crate) fn mount(
     let (segments, aborted) = split_aborted(&log, &fixed, &root, segments, &tail);
     report.segments = u64::try_from(segments.len()).unwrap_or(u64::MAX);
     let is_table_sound = !report.table_rebuilt;
-    let parts =
-        Parts { fixed, root, segments, aborted, tail, ring, image, durable_seqno, is_table_sound };
+    let parts = Parts {
+        fixed,
+        root,
+        segments,
+        aborted,
+        tail,
+        ring,
+        image,
+        durable_seqno,
+        is_table_sound,
+    };
     let core = assemble(disk, env, options, read_only, log, &parts, &mut report)?;
     if !read_only {
         let result = recover(&core, &parts);
@@ -149,9 +167,15 @@ impl Parts {
         let superblock = &self.root.superblock;
         let geometry = self.fixed.geometry;
         if let Some(last) = self.tail.segments.last() {
-            return Position { seqno: last.last_seqno(), paddr: last.end_paddr(geometry) };
+            return Position {
+                seqno: last.last_seqno(),
+                paddr: last.end_paddr(geometry),
+            };
         }
-        let registered = self.segments.iter().max_by_key(|entry| entry.last_seqno.get());
+        let registered = self
+            .segments
+            .iter()
+            .max_by_key(|entry| entry.last_seqno.get());
         match registered {
             Some(last) if last.last_seqno.get() > superblock.commit_seqno.get() => Position {
                 seqno: last.last_seqno.get(),
@@ -170,7 +194,10 @@ impl Parts {
     fn next_seqno(&self) -> u64 {
         let geometry = self.fixed.geometry;
         let named = &self.root.roster.named;
-        let room: u64 = named.iter().map(|extent| geometry.paddr(extent.page_count.get().into())).sum();
+        let room: u64 = named
+            .iter()
+            .map(|extent| geometry.paddr(extent.page_count.get().into()))
+            .sum();
         self.tail.next_seqno.max(self.durable_seqno + 1) + room / RECORD_MIN + 1
     }
 }
@@ -178,7 +205,9 @@ impl Parts {
 fn fixed(root: &Root) -> Fixed {
     let (superblock, extension) = (&root.superblock, &root.extension);
     Fixed {
-        geometry: Geometry { page_size: u64::from(superblock.page_size.get()) },
+        geometry: Geometry {
+            page_size: u64::from(superblock.page_size.get()),
+        },
         uuid: (superblock.file_uuid_hi.get(), superblock.file_uuid_lo.get()),
         created_unix_ns: superblock.created_unix_ns.get(),
         flags: superblock.flags.get(),
@@ -223,9 +252,12 @@ fn load_table(log: &Log, fixed: &Fixed, root: &Root) -> Option<Vec<SegmentEntry>
     let meta = Meta::decode(bytes, meta::KIND_TABLE, fixed.uuid)?;
     let section = meta.section(meta::SECTION_TABLE)?;
     let offset = usize::try_from(section.offset.get()).ok()?;
-    let body = bytes.get(offset..offset.checked_add(usize::try_from(section.length.get()).ok()?)?)?;
-    let entries: Vec<SegmentEntry> =
-        body.chunks_exact(SegmentEntry::SIZE).filter_map(crate::format::read).collect();
+    let body =
+        bytes.get(offset..offset.checked_add(usize::try_from(section.length.get()).ok()?)?)?;
+    let entries: Vec<SegmentEntry> = body
+        .chunks_exact(SegmentEntry::SIZE)
+        .filter_map(crate::format::read)
+        .collect();
     let sound = meta.head.id.get() == root.extension.table_id.get()
         && crate::format::crc(body) == section.crc32c.get()
         && u64::try_from(entries.len()).ok()? == meta.head.count.get()
@@ -251,10 +283,13 @@ fn named_extent(named: &NamedExtent) -> Extent {
     Extent::new(named.start_page.get(), u64::from(named.page_count.get()))
 }
 
-/// Every extent must lie in the segment region, and no two may overlap.
+/// Every extent must lie in the segment region, no two may overlap, and seqnos must make sense.
 fn check_extents(fixed: &Fixed, root: &Root, segments: &[SegmentEntry]) -> Result<()> {
     let at = fixed.geometry.paddr(root.extension.self_page.get());
-    let (from, to) = (fixed.segment_start_page, root.superblock.segment_end_page.get());
+    let (from, to) = (
+        fixed.segment_start_page,
+        root.superblock.segment_end_page.get(),
+    );
     let mut extents: Vec<Extent> = segments.iter().map(segment_extent).collect();
     extents.extend(root.roster.named.iter().map(named_extent));
     for extent in &extents {
@@ -264,11 +299,22 @@ fn check_extents(fixed: &Fixed, root: &Root, segments: &[SegmentEntry]) -> Resul
     let overlaps = extents
         .windows(2)
         .any(|pair| matches!(pair, [a, b] if a.end_page() > b.start_page));
-    if overlaps { Err(Error::corrupt(What::Region, at)) } else { Ok(()) }
+    let is_sane = |entry: &SegmentEntry| {
+        entry.base_seqno.get() <= entry.last_seqno.get() && entry.last_seqno.get() < SEQNO_LIMIT
+    };
+    if overlaps || !segments.iter().all(is_sane) {
+        return Err(Error::corrupt(What::Region, at));
+    }
+    Ok(())
 }
 
 /// The image's head, if it is the one the superblock means.
-fn load_image(log: &Log, fixed: &Fixed, root: &Root, report: &mut MountReport) -> Option<ImagePlace> {
+fn load_image(
+    log: &Log,
+    fixed: &Fixed,
+    root: &Root,
+    report: &mut MountReport,
+) -> Option<ImagePlace> {
     let superblock = &root.superblock;
     let geometry = fixed.geometry;
     let first_page = superblock.index_region_start_page.get();
@@ -283,7 +329,8 @@ fn load_image(log: &Log, fixed: &Fixed, root: &Root, report: &mut MountReport) -
         let sound = head.id == root.extension.image_id
             && head.count.get() == page_count
             && head.seqno == root.extension.image_seqno
-            && page_count.is_power_of_two();
+            && page_count.is_power_of_two()
+            && head.used.get() <= page_count * slots_per_page(geometry.page_size);
         sound.then(|| ImagePlace {
             extent,
             id: head.id.get(),
@@ -347,7 +394,11 @@ fn assemble(
     let view = build_view(&log, &env, parts, image, report)?;
     let has_runs = !view.runs.is_empty();
     let position = parts.position();
-    let hash = if fixed.hash_kind == HASH_SIP { KeyHash::sip(&fixed.hash_key) } else { KeyHash::Xxh3 };
+    let hash = if fixed.hash_kind == HASH_SIP {
+        KeyHash::sip(&fixed.hash_key)
+    } else {
+        KeyHash::Xxh3
+    };
     let ring = Ring::new(
         geometry,
         fixed.journal_start_page,
@@ -389,7 +440,10 @@ fn assemble(
 fn keeper(parts: &Parts) -> Keeper {
     let superblock = &parts.root.superblock;
     let b_page = parts.root.extension.b_page.get();
-    let free_map = Extent::new(superblock.fsm_start_page.get(), superblock.fsm_page_count.get());
+    let free_map = Extent::new(
+        superblock.fsm_start_page.get(),
+        superblock.fsm_page_count.get(),
+    );
     let table = table_place(&parts.root).filter(|_| parts.is_table_sound);
     let mut used: Vec<Extent> = parts.segments.iter().map(segment_extent).collect();
     used.extend(parts.root.roster.named.iter().map(named_extent));
@@ -397,24 +451,44 @@ fn keeper(parts: &Parts) -> Keeper {
     used.extend(parts.image.map(|image| image.extent));
     used.extend(table.map(|table| table.extent));
     if free_map.start_page >= parts.fixed.segment_start_page {
-        used.push(Extent::new(free_map.start_page - 1, free_map.page_count + 1));
+        used.push(Extent::new(
+            free_map.start_page - 1,
+            free_map.page_count + 1,
+        ));
     }
     let high_water = superblock.segment_end_page.get();
     let in_table = |entry: &&SegmentEntry| {
-        table.is_some() && !parts.root.roster.sealed.iter().any(|fresh| fresh.seg_id == entry.seg_id)
+        table.is_some()
+            && !parts
+                .root
+                .roster
+                .sealed
+                .iter()
+                .any(|fresh| fresh.seg_id == entry.seg_id)
     };
     let fresh = parts.segments.iter().filter(|entry| !in_table(entry));
     Keeper {
         epoch: superblock.epoch.get(),
         b_page,
-        space: Space::complement(parts.fixed.segment_start_page, high_water, b_page, &mut used),
-        segments: parts.segments.iter().map(|entry| (entry.start_page.get(), *entry)).collect::<BTreeMap<_, _>>(),
+        space: Space::complement(
+            parts.fixed.segment_start_page,
+            high_water,
+            b_page,
+            &mut used,
+        ),
+        segments: parts
+            .segments
+            .iter()
+            .map(|entry| (entry.start_page.get(), *entry))
+            .collect::<BTreeMap<_, _>>(),
         fresh: fresh.map(|entry| entry.start_page.get()).collect(),
         table,
         named: parts.root.roster.named.clone(),
         next_seg_id: parts.root.extension.next_seg_id.get(),
         tail_seqno: parts.root.extension.tail_seqno.get(),
-        image: parts.image.unwrap_or(Image::void(parts.fixed.geometry).place),
+        image: parts
+            .image
+            .unwrap_or(Image::void(parts.fixed.geometry).place),
         free_map,
         retired: Vec::new(),
         dead_early: HashMap::new(),
@@ -431,7 +505,10 @@ fn build_view(
 ) -> Result<View> {
     let geometry = parts.fixed.geometry;
     let image_seqno = image.place.seqno;
-    let newer = parts.segments.iter().filter(|entry| entry.last_seqno.get() > image_seqno);
+    let newer = parts
+        .segments
+        .iter()
+        .filter(|entry| entry.last_seqno.get() > image_seqno);
     let mut layers = Vec::new();
     for entry in newer {
         layers.push(match Run::load(log, geometry, parts.fixed.uuid, entry) {
@@ -443,7 +520,12 @@ fn build_view(
         });
     }
     report.runs = u64::try_from(layers.len()).unwrap_or(u64::MAX);
-    let in_tail: usize = parts.tail.segments.iter().map(|segment| segment.entries.len()).sum();
+    let in_tail: usize = parts
+        .tail
+        .segments
+        .iter()
+        .map(|segment| segment.entries.len())
+        .sum();
     let in_runs: usize = layers.iter().map(Layer::len).sum();
     let must_load = report.runs_rebuilt > 0;
     let load_runs = in_runs <= LOAD_MAX || must_load;
@@ -470,7 +552,12 @@ fn build_view(
     active.forget_undo();
     // Newest first.
     runs.reverse();
-    Ok(View { active: Arc::new(active), frozen: None, runs: runs.into(), image: Arc::new(image) })
+    Ok(View {
+        active: Arc::new(active),
+        frozen: None,
+        runs: runs.into(),
+        image: Arc::new(image),
+    })
 }
 
 enum Layer {
@@ -497,7 +584,10 @@ fn load_segment(
     for entry in &segment.entries {
         if segment.base_seqno + u64::from(entry.seqno_delta.get()) > image_seqno {
             let delete = if entry.is_delete() { DELETE_BIT } else { 0 };
-            set(entry.slot_hash.get(), (start + entry.record_offset()) | delete)?;
+            set(
+                entry.slot_hash.get(),
+                (start + entry.record_offset()) | delete,
+            )?;
         }
     }
     Ok(())
@@ -532,6 +622,8 @@ fn recover(core: &Core, parts: &Parts) -> Result<()> {
     for extent in freed {
         keeper.space.give_back(extent);
     }
-    core.lock_supply().reserve.extend(keeper.named.iter().copied());
+    core.lock_supply()
+        .reserve
+        .extend(keeper.named.iter().copied());
     Ok(())
 }

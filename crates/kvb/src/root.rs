@@ -17,7 +17,7 @@ use crate::format::superblock::{MAGIC, PAGE_SIZE_MIN, Refused, Superblock, VERSI
 const SEARCH_MAX: u64 = 256 << 20;
 
 /// No bucket lives to see this seqno; sums with smaller ones do not overflow.
-const SEQNO_LIMIT: u64 = 1 << 62;
+pub(crate) const SEQNO_LIMIT: u64 = 1 << 62;
 
 /// A superblock with what stands behind it.
 #[derive(Clone, Debug)]
@@ -48,13 +48,16 @@ pub(crate) fn choose(disk: &dyn Disk, file_len: u64) -> Result<Root> {
     }
     let mut best = first;
     for at in candidates {
-        let Ok(root) = load(disk, file_len, at) else { continue };
+        let Ok(root) = load(disk, file_len, at) else {
+            continue;
+        };
         let is_sibling = best.as_ref().is_none_or(|best| {
             (best.superblock.file_uuid_hi, best.superblock.file_uuid_lo)
                 == (root.superblock.file_uuid_hi, root.superblock.file_uuid_lo)
         });
-        let is_newer =
-            best.as_ref().is_none_or(|best| root.superblock.epoch.get() > best.superblock.epoch.get());
+        let is_newer = best
+            .as_ref()
+            .is_none_or(|best| root.superblock.epoch.get() > best.superblock.epoch.get());
         if is_sibling && is_newer {
             best = Some(root);
         }
@@ -78,8 +81,10 @@ pub(crate) fn restore_a(disk: &dyn Disk, root: &Root) -> Result<()> {
     if let Some(bytes) = page.get_mut(extension::OFFSET..end) {
         bytes.copy_from_slice(extension.seal().as_bytes());
     }
-    disk.write_at(0, &page).map_err(Error::io("write a superblock"))?;
-    disk.sync_range(0, page_size).map_err(Error::io("sync a superblock"))
+    disk.write_at(0, &page)
+        .map_err(Error::io("write a superblock"))?;
+    disk.sync_range(0, page_size)
+        .map_err(Error::io("sync a superblock"))
 }
 
 /// Looks for superblock B from the end of the file.
@@ -96,9 +101,8 @@ fn search(disk: &dyn Disk, file_len: u64) -> Result<Root> {
         }
     }
     let mut magic = [0; 4];
-    let is_ours = file_len >= 4
-        && disk.read_at(0, &mut magic).is_ok()
-        && u32::from_le_bytes(magic) == MAGIC;
+    let is_ours =
+        file_len >= 4 && disk.read_at(0, &mut magic).is_ok() && u32::from_le_bytes(magic) == MAGIC;
     if is_ours {
         Err(Error::corrupt(What::Superblock, 0))
     } else {
@@ -120,7 +124,8 @@ fn load(disk: &dyn Disk, file_len: u64, at: u64) -> std::result::Result<Root, Lo
         return Err(Loss::Damaged);
     }
     let read = |at, buf: &mut [u8]| {
-        disk.read_at(at, buf).map_err(|error| Loss::Io(Error::io("read a superblock")(error)))
+        disk.read_at(at, buf)
+            .map_err(|error| Loss::Io(Error::io("read a superblock")(error)))
     };
     read(at, &mut sector)?;
     let superblock = Superblock::decode(&sector).map_err(|refused| match refused {
@@ -130,7 +135,7 @@ fn load(disk: &dyn Disk, file_len: u64, at: u64) -> std::result::Result<Root, Lo
     })?;
     let page_size = u64::from(superblock.page_size.get());
     let incomplete = || Loss::Incomplete(page_size);
-    if at.checked_add(page_size).is_none_or(|end| end > file_len) || at % page_size != 0 {
+    if at.checked_add(page_size).is_none_or(|end| end > file_len) || !at.is_multiple_of(page_size) {
         return Err(incomplete());
     }
     let uuid = (superblock.file_uuid_hi.get(), superblock.file_uuid_lo.get());
@@ -148,12 +153,23 @@ fn load(disk: &dyn Disk, file_len: u64, at: u64) -> std::result::Result<Root, Lo
         .get(roster::OFFSET..)
         .and_then(|bytes| Roster::decode(bytes, epoch, uuid, extension.roster_crc32c.get()))
         .ok_or_else(incomplete)?;
-    let root = Root { superblock, extension, roster };
-    if regions_hold(&root, file_len / page_size) { Ok(root) } else { Err(incomplete()) }
+    let root = Root {
+        superblock,
+        extension,
+        roster,
+    };
+    if regions_hold(&root, file_len / page_size) {
+        Ok(root)
+    } else {
+        Err(incomplete())
+    }
 }
 
 fn version(found: String) -> Loss {
-    Loss::Version(Error::Version { found, supported: VERSION_MAJOR })
+    Loss::Version(Error::Version {
+        found,
+        supported: VERSION_MAJOR,
+    })
 }
 
 /// Every region must be inside the file, in its order.
@@ -165,7 +181,10 @@ fn regions_hold(root: &Root, file_pages: u64) -> bool {
     let within = |start: u64, count: u64, from: u64, to: u64| {
         Extent::new(start, count).check_within(from, to, 0).is_ok()
     };
-    let free_map = (superblock.fsm_start_page.get(), superblock.fsm_page_count.get());
+    let free_map = (
+        superblock.fsm_start_page.get(),
+        superblock.fsm_page_count.get(),
+    );
     b_page < file_pages
         && segment_start <= segment_end
         && segment_end <= b_page
@@ -175,8 +194,12 @@ fn regions_hold(root: &Root, file_pages: u64) -> bool {
             1,
             segment_start,
         )
-        && (within(free_map.0, free_map.1, 1, superblock.journal_start_page.get())
-            || within(free_map.0, free_map.1, segment_start + 1, segment_end))
+        && (within(
+            free_map.0,
+            free_map.1,
+            1,
+            superblock.journal_start_page.get(),
+        ) || within(free_map.0, free_map.1, segment_start + 1, segment_end))
         && extension.segment_page_max.get() > 0
         && extension.index_page_min.get() < 1 << 40
         && extension.hash_kind.get() <= extension::HASH_SIP

@@ -28,8 +28,17 @@ pub(crate) struct Taken {
 
 impl Space {
     /// Everything in `[start, raw_start)` that is in none of `used` is free.
-    pub(crate) fn complement(start: u64, raw_start: u64, raw_end: u64, used: &mut [Extent]) -> Space {
-        let mut space = Space { free: BTreeMap::new(), raw_start, raw_end };
+    pub(crate) fn complement(
+        start: u64,
+        raw_start: u64,
+        raw_end: u64,
+        used: &mut [Extent],
+    ) -> Space {
+        let mut space = Space {
+            free: BTreeMap::new(),
+            raw_start,
+            raw_end,
+        };
         used.sort_unstable();
         let mut at = start;
         for extent in used.iter() {
@@ -53,7 +62,10 @@ impl Space {
         if let Some(rest) = rest {
             self.free.insert(rest.start_page, rest.page_count);
         }
-        Some(Taken { extent: Extent::new(start, pages), rest })
+        Some(Taken {
+            extent: Extent::new(start, pages),
+            rest,
+        })
     }
 
     /// Takes from past the high-water mark.
@@ -88,7 +100,9 @@ impl Space {
 
     /// Free extents below the high-water mark, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Extent> + '_ {
-        self.free.iter().map(|(&start, &count)| Extent::new(start, count))
+        self.free
+            .iter()
+            .map(|(&start, &count)| Extent::new(start, count))
     }
 
     /// Returns an extent, and gives the joined extent it became part of.

@@ -10,6 +10,7 @@ use crate::format::record::{DELETE, Record};
 use crate::format::roster::NamedExtent;
 use crate::format::segment::{Kind, SegmentHeader};
 use crate::log::Log;
+use crate::root::SEQNO_LIMIT;
 use crate::segment::{HEADER_LEN, Segment};
 
 /// What the walk found.
@@ -47,7 +48,10 @@ struct Cut {
 
 /// Walks the named extents from `tail_seqno`.
 pub(crate) fn scan(log: &Log, geometry: Geometry, named: &[NamedExtent], tail_seqno: u64) -> Tail {
-    let mut tail = Tail { next_seqno: tail_seqno, ..Tail::default() };
+    let mut tail = Tail {
+        next_seqno: tail_seqno,
+        ..Tail::default()
+    };
     let mut begun = Vec::new();
     for extent in named {
         match begun_segment(log, geometry, extent) {
@@ -56,8 +60,12 @@ pub(crate) fn scan(log: &Log, geometry: Geometry, named: &[NamedExtent], tail_se
         }
     }
     begun.sort_by_key(|(segment, _)| segment.base_seqno);
-    let first = named.first().map_or(0, |extent| geometry.paddr(extent.start_page.get()));
-    tail.stopped_at = begun.first().map_or(first, |(segment, _)| segment.end_paddr(geometry));
+    let first = named
+        .first()
+        .map_or(0, |extent| geometry.paddr(extent.start_page.get()));
+    tail.stopped_at = begun
+        .first()
+        .map_or(first, |(segment, _)| segment.end_paddr(geometry));
     let mut cut: Option<Cut> = None;
     let mut walked = 0;
     for (index, (segment, _)) in begun.iter_mut().enumerate() {
@@ -92,7 +100,8 @@ fn begun_segment(log: &Log, geometry: Geometry, named: &NamedExtent) -> Option<S
     let header = log
         .bytes(start, usize::try_from(HEADER_LEN).ok()?)
         .and_then(SegmentHeader::decode)
-        .filter(|header| header.kind() == Some(Kind::Data) && header.seg_id == named.seg_id)?;
+        .filter(|header| header.kind() == Some(Kind::Data) && header.seg_id == named.seg_id)
+        .filter(|header| header.base_seqno.get() < SEQNO_LIMIT)?;
     Some(Segment {
         extent: Extent::new(named.start_page.get(), u64::from(named.page_count.get())),
         seg_id: header.seg_id.get(),
@@ -119,7 +128,11 @@ fn walk(
         if !segment.fits(geometry, len) {
             break;
         }
-        segment.push(slot_hash(record.header.hash64.get()), record.header.kind == DELETE, len);
+        segment.push(
+            slot_hash(record.header.hash64.get()),
+            record.header.kind == DELETE,
+            len,
+        );
         tail.next_seqno += 1;
         tail.scanned += 1;
         tail.bytes += len;
@@ -143,7 +156,9 @@ pub(crate) fn next_record<'a>(
     segment: &Segment,
     seqno: u64,
 ) -> Option<Record<'a>> {
-    let room = geometry.paddr(segment.extent.page_count).checked_sub(segment.len)?;
+    let room = geometry
+        .paddr(segment.extent.page_count)
+        .checked_sub(segment.len)?;
     let bytes = log.bytes(segment.end_paddr(geometry), usize::try_from(room).ok()?)?;
     let record = Record::decode(bytes)?;
     (record.header.seqno.get() == seqno).then_some(record)

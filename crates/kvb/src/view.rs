@@ -76,7 +76,8 @@ impl View {
 
     /// True if some key of this hash is in an overlay or the image.
     pub(crate) fn has_hash(&self, log: &Log, hash: u64) -> Result<bool> {
-        Ok(self.overlays().any(|overlay| overlay.has_hash(hash)) || self.image.has_hash(log, hash)?)
+        Ok(self.overlays().any(|overlay| overlay.has_hash(hash))
+            || self.image.has_hash(log, hash)?)
     }
 
     /// How many keys there are, taking equal hashes for equal keys. Costs a probe per overlay entry.
@@ -92,7 +93,8 @@ impl View {
                 }
                 match self.image.has_hash(log, hash) {
                     Ok(below) => {
-                        count += i128::from(entry & crate::overlay::DELETE_BIT == 0) - i128::from(below);
+                        count +=
+                            i128::from(entry & crate::overlay::DELETE_BIT == 0) - i128::from(below);
                     }
                     Err(error) => failed = Some(error),
                 }

@@ -15,7 +15,7 @@ use crate::format::record::DELETE;
 use crate::format::roster::SegmentEntry;
 use crate::format::segment::{Kind, SegmentHeader};
 use crate::log::Log;
-use crate::root::Root;
+use crate::root::{Root, SEQNO_LIMIT};
 use crate::segment::{HEADER_LEN, Segment};
 use crate::tail::next_record;
 
@@ -23,6 +23,7 @@ fn header_at(log: &Log, geometry: Geometry, page: u64) -> Result<SegmentHeader> 
     let at = geometry.paddr(page);
     log.bytes(at, SegmentHeader::SIZE)
         .and_then(SegmentHeader::decode)
+        .filter(|header| header.base_seqno.get() < SEQNO_LIMIT)
         .ok_or_else(|| Error::corrupt(What::SegmentHeader, at))
 }
 
@@ -35,7 +36,11 @@ pub(crate) fn rebuild_table(log: &Log, fixed: &Fixed, root: &Root) -> Result<Vec
     while page < end {
         let header = header_at(log, geometry, page)?;
         let at = geometry.paddr(page);
-        let named = root.roster.named.iter().find(|named| named.start_page.get() == page);
+        let named = root
+            .roster
+            .named
+            .iter()
+            .find(|named| named.start_page.get() == page);
         let pages = match named {
             Some(named) => u64::from(named.page_count.get()),
             None => header
@@ -66,13 +71,21 @@ fn entry_of(
         .ok()
         .and_then(|room| log.bytes(footer_at, room))
         .and_then(Footer::decode)
-        .filter(|footer| footer.seg_id == segment.seg_id && footer.last_seqno == segment.last_seqno())
+        .filter(|footer| {
+            footer.seg_id == segment.seg_id && footer.last_seqno == segment.last_seqno()
+        })
         .ok_or_else(|| Error::corrupt(What::SegmentFooter, footer_at))?;
-    let side = header_at(log, geometry, extent.end_page()).ok().and_then(|side| {
-        let at = geometry.paddr(extent.end_page());
-        let head = Meta::decode(log.bytes(at, geometry.page_len())?, meta::KIND_SIDE, fixed.uuid)?;
-        (head.head.id == header.seg_id).then_some(side.page_count(geometry.page_size)?)
-    });
+    let side = header_at(log, geometry, extent.end_page())
+        .ok()
+        .and_then(|side| {
+            let at = geometry.paddr(extent.end_page());
+            let head = Meta::decode(
+                log.bytes(at, geometry.page_len())?,
+                meta::KIND_SIDE,
+                fixed.uuid,
+            )?;
+            (head.head.id == header.seg_id).then_some(side.page_count(geometry.page_size)?)
+        });
     let count = |value: u64| U32::new(u32::try_from(value).unwrap_or(u32::MAX));
     Ok(SegmentEntry {
         start_page: U64::new(extent.start_page),
@@ -112,9 +125,18 @@ fn read_records(log: &Log, geometry: Geometry, extent: Extent, header: &SegmentH
         live_bytes: 0,
         entries: Vec::new(),
     };
-    while let Some(record) = next_record(log, geometry, &segment, segment.base_seqno + segment.count()) {
+    while let Some(record) = next_record(
+        log,
+        geometry,
+        &segment,
+        segment.base_seqno + segment.count(),
+    ) {
         let is_delete = record.header.kind == DELETE;
-        segment.push(slot_hash(record.header.hash64.get()), is_delete, record.header.record_len());
+        segment.push(
+            slot_hash(record.header.hash64.get()),
+            is_delete,
+            record.header.record_len(),
+        );
     }
     segment
 }

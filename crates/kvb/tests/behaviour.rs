@@ -59,7 +59,9 @@ fn a_value_is_gone_at_its_deadline_and_not_before() {
     let fixture = Fixture::new();
     let bucket = fixture.create();
     bucket.put_for("second", "value", Duration::ZERO).unwrap();
-    bucket.put_for("two seconds", "value", Duration::from_millis(1001)).unwrap();
+    bucket
+        .put_for("two seconds", "value", Duration::from_millis(1001))
+        .unwrap();
     bucket.put_for("forever", "value", Duration::MAX).unwrap();
     fixture.env.set(START + SECOND - 1);
     assert!(bucket.exists("second").unwrap());
@@ -71,9 +73,15 @@ fn a_value_is_gone_at_its_deadline_and_not_before() {
     assert!(!bucket.exists("two seconds").unwrap());
     assert!(!bucket.delete("two seconds").unwrap());
     fixture.env.set(u64::MAX);
-    assert!(!bucket.exists("forever").unwrap(), "the longest time to live is 2^32 - 1 seconds");
+    assert!(
+        !bucket.exists("forever").unwrap(),
+        "the longest time to live is 2^32 - 1 seconds"
+    );
     bucket.put("forever", "again").unwrap();
-    assert_eq!(bucket.get("forever").unwrap().as_deref(), Some(&b"again"[..]));
+    assert_eq!(
+        bucket.get("forever").unwrap().as_deref(),
+        Some(&b"again"[..])
+    );
 }
 
 /// Deadlines saturate: at the end of time nothing wraps around to the past.
@@ -82,7 +90,9 @@ fn deadlines_past_the_end_of_time_never_come() {
     let fixture = Fixture::new();
     fixture.env.set(u64::MAX - SECOND);
     let bucket = fixture.create();
-    bucket.put_for("key", "value", Duration::from_secs(100)).unwrap();
+    bucket
+        .put_for("key", "value", Duration::from_secs(100))
+        .unwrap();
     assert!(bucket.exists("key").unwrap());
     bucket.close().unwrap();
     assert!(fixture.open().exists("key").unwrap());
@@ -92,7 +102,9 @@ fn deadlines_past_the_end_of_time_never_come() {
 fn an_expired_value_does_not_come_back_when_the_clock_goes_back() {
     let mut fixture = Fixture::new();
     let bucket = fixture.create();
-    bucket.put_for("key", "value", Duration::from_secs(60)).unwrap();
+    bucket
+        .put_for("key", "value", Duration::from_secs(60))
+        .unwrap();
     fixture.env.set(START + HOUR);
     bucket.put("other", "value").unwrap();
     fixture.env.set(START + SECOND);
@@ -111,7 +123,9 @@ fn a_stamp_far_ahead_of_the_wall_does_not_count() {
     fixture.env.set(START + 30 * DAY);
     bucket.put("from the future", "value").unwrap();
     fixture.env.set(START);
-    bucket.put_for("key", "value", Duration::from_secs(60)).unwrap();
+    bucket
+        .put_for("key", "value", Duration::from_secs(60))
+        .unwrap();
     assert!(bucket.exists("key").unwrap());
     fixture.env.set(START + 59 * SECOND);
     let bucket = fixture.kill(bucket);
@@ -120,13 +134,16 @@ fn a_stamp_far_ahead_of_the_wall_does_not_count() {
     assert!(!bucket.exists("key").unwrap());
 }
 
-/// The stamps behind a wrong one still count. Mount once took the newest stamp of the whole tail, found it too far
-/// ahead and believed none of them, so that expired values came back when the clock was also a little behind.
+/// The stamps behind a wrong one still count. Mount once took the newest stamp of the whole tail,
+/// found it too far ahead and believed none of them, so that expired values came back when the
+/// clock was also a little behind.
 #[test]
 fn a_wrong_stamp_does_not_hide_the_right_ones_behind_it() {
     let mut fixture = Fixture::new();
     let bucket = fixture.create();
-    bucket.put_for("key", "value", Duration::from_secs(60)).unwrap();
+    bucket
+        .put_for("key", "value", Duration::from_secs(60))
+        .unwrap();
     fixture.env.set(START + 30 * DAY);
     bucket.put("from the future", "value").unwrap();
     fixture.env.set(START + HOUR);
@@ -134,11 +151,14 @@ fn a_wrong_stamp_does_not_hide_the_right_ones_behind_it() {
     fixture.env.set(START + SECOND);
     assert!(!bucket.exists("key").unwrap());
     let bucket = fixture.kill(bucket);
-    assert!(!bucket.exists("key").unwrap(), "expired an hour ago by the newest stamp that counts");
+    assert!(
+        !bucket.exists("key").unwrap(),
+        "expired an hour ago by the newest stamp that counts"
+    );
 }
 
-/// Keys of one hash all keep their slots. A merge once counted a new key as an old one if its hash was known, made the
-/// image too small for all of them, and lost the rest.
+/// Keys of one hash all keep their slots. A merge once counted a new key as an old one if its hash
+/// was known, made the image too small for all of them, and lost the rest.
 #[test]
 fn no_key_of_one_hash_is_lost_when_the_index_grows() {
     collide::check();
@@ -186,7 +206,13 @@ fn the_last_mutation_of_a_key_in_a_batch_wins() {
     let fixture = Fixture::new();
     let bucket = fixture.create();
     let mut batch = Batch::new();
-    batch.put("a", "1").delete("a").put("a", "2").put("b", "1").put("b", "2").delete("b");
+    batch
+        .put("a", "1")
+        .delete("a")
+        .put("a", "2")
+        .put("b", "1")
+        .put("b", "2")
+        .delete("b");
     batch.delete("c").put("c", "3");
     bucket.commit(batch).unwrap();
     let check = |bucket: &Bucket| {
@@ -236,7 +262,10 @@ fn lookups_of_many_keys_answer_in_their_order() {
     bucket.put("b", "2").unwrap();
     let values = bucket.get_many(&["b", "missing", "a", "b"]).unwrap();
     let values: Vec<Option<&[u8]>> = values.iter().map(|value| value.as_deref()).collect();
-    assert_eq!(values, [Some(&b"2"[..]), None, Some(&b"1"[..]), Some(&b"2"[..])]);
+    assert_eq!(
+        values,
+        [Some(&b"2"[..]), None, Some(&b"1"[..]), Some(&b"2"[..])]
+    );
     assert!(bucket.get_many::<&[u8]>(&[]).unwrap().is_empty());
 }
 
@@ -260,7 +289,8 @@ fn seqnos_go_on_upwards_after_every_reopen() {
     }
 }
 
-/// A bucket held open does not let its bytes be taken over, also not by a handle in the same process.
+/// A bucket held open does not let its bytes be taken over, also not by a handle in the same
+/// process.
 #[test]
 fn a_disk_in_memory_is_locked_like_a_file() {
     let fixture = Fixture::new();
@@ -270,4 +300,123 @@ fn a_disk_in_memory_is_locked_like_a_file() {
     assert!(matches!(second, Err(Error::Locked { pid: Some(pid) }) if pid == std::process::id()));
     drop(bucket);
     fixture.open();
+}
+
+/// What the key has after the three passes of [`far_behind`].
+fn expected(index: u32) -> Option<[u8; 1]> {
+    match (index % 3, index % 2) {
+        (0, _) => None,
+        (_, 0) => Some([2]),
+        _ => Some([1]),
+    }
+}
+
+const FAR: u32 = 300_000;
+
+/// The bytes of a killed bucket whose index image is behind by more records than an open takes in
+/// at once.
+fn far_behind() -> Vec<u8> {
+    let disk = MemoryDisk::with_capacity(256 << 20);
+    let options = Options::default()
+        .durability(Durability::Relaxed)
+        .background(false);
+    let env = Arc::new(ManualEnv::new(START, 7));
+    let bucket =
+        Bucket::create_on(Arc::new(disk.reopen()), env, options.overlay_min(2_000_000)).unwrap();
+    for pass in 1..=3_u8 {
+        for from in (0..FAR).step_by(5000) {
+            let mut batch = Batch::new();
+            for index in from..from + 5000 {
+                match pass {
+                    1 => drop_in(&mut batch, index, Some([1])),
+                    2 if index % 2 == 0 => drop_in(&mut batch, index, Some([2])),
+                    3 if index % 3 == 0 => drop_in(&mut batch, index, None),
+                    _ => {}
+                }
+            }
+            // Keys of one hash, some of them several times in every segment.
+            for index in 0..20 {
+                batch.put(collide::colliding(0, index), [pass]);
+                batch.put(collide::colliding(0, index), from.to_le_bytes());
+            }
+            bucket.commit(batch).unwrap();
+        }
+    }
+    disk.to_bytes()
+}
+
+fn drop_in(batch: &mut Batch, index: u32, value: Option<[u8; 1]>) {
+    match value {
+        Some(value) => batch.put(index.to_le_bytes(), value),
+        None => batch.delete(index.to_le_bytes()),
+    };
+}
+
+fn check_far(bucket: &Bucket) {
+    for index in 0..FAR {
+        let value = bucket.get(index.to_le_bytes()).unwrap();
+        assert_eq!(
+            value.as_deref(),
+            expected(index).as_ref().map(|value| &value[..]),
+            "key {index}"
+        );
+    }
+    for index in 0..20 {
+        let value = bucket.get(collide::colliding(0, index)).unwrap();
+        assert_eq!(
+            value.as_deref(),
+            Some(&(FAR - 5000).to_le_bytes()[..]),
+            "colliding key {index}"
+        );
+    }
+    assert!(!bucket.exists(FAR.to_le_bytes()).unwrap());
+    assert!(!bucket.exists(collide::colliding(0, 20)).unwrap());
+}
+
+/// More records since the last image than an open takes in at once: they are found where they lie
+/// at first, and commits that come meanwhile win over them.
+#[test]
+fn an_index_that_a_kill_left_far_behind() {
+    collide::check();
+    let image = far_behind();
+    let options = Options::default().durability(Durability::Relaxed);
+    let reader = MemoryDisk::from_bytes(image.clone());
+    let env = Arc::new(ManualEnv::new(START, 8));
+    check_far(&Bucket::open_read_only_on(Arc::new(reader), env).unwrap());
+    for background in [true, false] {
+        let disk = MemoryDisk::from_bytes(image.clone());
+        let open = || {
+            let env = Arc::new(ManualEnv::new(START, 8));
+            let options = options.clone().background(background);
+            Bucket::open_on(Arc::new(disk.reopen()), env, options).unwrap()
+        };
+        let bucket = open();
+        assert_eq!(bucket.mount_report().records_discarded, 0);
+        // Changes at once, before anything can have been taken in.
+        bucket.put(3_u32.to_le_bytes(), "back again").unwrap();
+        assert!(bucket.delete(4_u32.to_le_bytes()).unwrap());
+        let check_changes = |bucket: &Bucket| {
+            assert_eq!(
+                bucket.get(3_u32.to_le_bytes()).unwrap().as_deref(),
+                Some(&b"back again"[..])
+            );
+            assert!(!bucket.exists(4_u32.to_le_bytes()).unwrap());
+        };
+        check_changes(&bucket);
+        bucket.put(4_u32.to_le_bytes(), [2]).unwrap();
+        assert!(bucket.delete(3_u32.to_le_bytes()).unwrap());
+        check_far(&bucket);
+        let live = (0..FAR).filter(|index| expected(*index).is_some()).count();
+        // The twenty keys of one hash may count as one.
+        let keys = usize::try_from(bucket.stats().unwrap().keys).unwrap();
+        assert!(
+            (live + 1..=live + 20).contains(&keys),
+            "{keys} keys instead of {}",
+            live + 20
+        );
+        bucket.flush().unwrap();
+        check_far(&bucket);
+        bucket.close().unwrap();
+        check_far(&open());
+    }
 }

@@ -110,7 +110,6 @@ fn constants() -> BTreeMap<&'static str, u64> {
         meta::KIND_IMAGE,
         meta::KIND_SIDE,
         meta::KIND_TABLE,
-        meta::KIND_FREE_MAP,
         meta::SECTION_RUN,
         meta::SECTION_FILTER,
         meta::SECTION_TABLE,

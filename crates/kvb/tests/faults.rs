@@ -1,9 +1,10 @@
 //! Calls to the disk that fail: every one of a short history, in every way, once and for good.
 //!
-//! What must hold then: nothing panics or hangs. A commit that could not be made durable returns an error, and so does
-//! every write after it, until the bucket is opened again; lookups go on as of the last commit. After the next open
-//! everything acknowledged is there, and what was not is there whole or not at all. A full disk is different: nothing
-//! was written, so the bucket goes on, deletes find room, and so does everything else once there is some.
+//! What must hold then: nothing panics or hangs. A commit that could not be made durable returns an
+//! error, and so does every write after it, until the bucket is opened again; lookups go on as of
+//! the last commit. After the next open everything acknowledged is there, and what was not is there
+//! whole or not at all. A full disk is different: nothing was written, so the bucket goes on,
+//! deletes find room, and so does everything else once there is some.
 
 #![allow(
     clippy::unwrap_used,
@@ -33,10 +34,13 @@ const KEYS: u32 = 60;
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
+/// A key, and its new value if it is not deleted.
+type Mutation = (Vec<u8>, Option<Vec<u8>>);
+
 /// One step of a history.
 #[derive(Clone, Debug)]
 enum Step {
-    Commit(Vec<(Vec<u8>, Option<Vec<u8>>)>),
+    Commit(Vec<Mutation>),
     Flush,
     Reopen,
 }
@@ -58,7 +62,13 @@ fn history(seed: u64) -> Vec<Step> {
             _ => 1,
         };
         // One value and one batch are larger than a segment.
-        let len_max = if number == 9 { 20_000 } else if number == 18 { 1500 } else { 300 };
+        let len_max = if number == 9 {
+            20_000
+        } else if number == 18 {
+            1500
+        } else {
+            300
+        };
         let mut changes = Vec::new();
         for _ in 0..count {
             let value = (rng.u8(..4) > 0).then(|| {
@@ -86,7 +96,7 @@ fn options(durability: Durability) -> Options {
         .segment_bytes_max(16 << 10)
 }
 
-fn apply(state: &mut State, changes: &[(Vec<u8>, Option<Vec<u8>>)]) {
+fn apply(state: &mut State, changes: &[Mutation]) {
     for (key, value) in changes {
         match value {
             Some(value) => state.insert(key.clone(), value.clone()),
@@ -95,7 +105,7 @@ fn apply(state: &mut State, changes: &[(Vec<u8>, Option<Vec<u8>>)]) {
     }
 }
 
-fn batch(changes: &[(Vec<u8>, Option<Vec<u8>>)]) -> Batch {
+fn batch(changes: &[Mutation]) -> Batch {
     let mut batch = Batch::new();
     for (key, value) in changes {
         match value {
@@ -111,7 +121,9 @@ fn state_of(bucket: &Bucket) -> State {
     let keys: Vec<Vec<u8>> = (0..KEYS).map(key).collect();
     let values = bucket.get_many(&keys).expect("lookups go on");
     let found = keys.into_iter().zip(values);
-    found.filter_map(|(key, value)| Some((key, value?.to_vec()))).collect()
+    found
+        .filter_map(|(key, value)| Some((key, value?.to_vec())))
+        .collect()
 }
 
 /// What came of a history on a disk that fails.
@@ -135,9 +147,17 @@ impl Outcome {
     }
 }
 
+/// A history on its way.
+struct Run<'a> {
+    disk: &'a SimDisk,
+    env: Arc<ManualEnv>,
+    durability: Durability,
+    outcome: Outcome,
+}
+
 /// Runs a history until a step fails for good, checking what must hold meanwhile.
 fn run(disk: &SimDisk, steps: &[Step], durability: Durability) -> Outcome {
-    let mut outcome = Outcome {
+    let outcome = Outcome {
         states: vec![State::new()],
         durable: 0,
         failed: None,
@@ -145,78 +165,109 @@ fn run(disk: &SimDisk, steps: &[Step], durability: Durability) -> Outcome {
         stillborn: true,
     };
     let env = Arc::new(ManualEnv::new(1 << 60, 5));
-    let created = Bucket::create_on(Arc::new(disk.reopen()), env.clone(), options(durability));
-    let Ok(mut bucket) = created else { return outcome };
-    outcome.stillborn = false;
-    for (number, step) in steps.iter().enumerate() {
-        let error = match step {
-            Step::Commit(changes) => {
-                let mut next = outcome.last().clone();
-                apply(&mut next, changes);
-                match bucket.commit(batch(changes)) {
-                    Ok(()) => {
-                        outcome.states.push(next);
-                        if durability > Durability::Relaxed {
-                            outcome.durable = outcome.states.len() - 1;
-                        }
-                        None
+    let mut run = Run {
+        disk,
+        env,
+        durability,
+        outcome,
+    };
+    run.take(steps);
+    run.outcome
+}
+
+impl Run<'_> {
+    fn take(&mut self, steps: &[Step]) {
+        let disk = Arc::new(self.disk.reopen());
+        let created = Bucket::create_on(disk, self.env.clone(), options(self.durability));
+        let Ok(mut bucket) = created else { return };
+        self.outcome.stillborn = false;
+        for (number, step) in steps.iter().enumerate() {
+            let result = match step {
+                Step::Commit(changes) => self.commit(&bucket, changes),
+                Step::Flush => bucket.flush().map(|()| self.note_durable()),
+                Step::Reopen => match self.reopen(bucket) {
+                    Some(reopened) => {
+                        bucket = reopened;
+                        Ok(())
                     }
-                    Err(error) => {
-                        outcome.failed = Some(next);
-                        Some(error)
-                    }
-                }
+                    None => return,
+                },
+            };
+            if !self.check_step(&bucket, result, &format!("step {number}")) {
+                return;
             }
-            Step::Flush => match bucket.flush() {
-                Ok(()) => {
-                    outcome.durable = outcome.states.len() - 1;
-                    None
-                }
-                Err(error) => Some(error),
-            },
-            Step::Reopen => {
-                // What opening after a failure must do is a test of its own.
-                if bucket.close().is_err() {
-                    return outcome;
-                }
-                outcome.durable = outcome.states.len() - 1;
-                let reopened =
-                    Bucket::open_on(Arc::new(disk.reopen()), env.clone(), options(durability));
-                let Ok(reopened) = reopened else { return outcome };
-                bucket = reopened;
-                None
-            }
-        };
-        let seen = state_of(&bucket);
-        match error {
-            None => assert!(seen == *outcome.last(), "step {number}: lookups do not show what was committed"),
-            Some(Error::NoSpace) => {
-                // Nothing was changed, and the next step may find room.
-                assert!(seen == *outcome.last(), "step {number}: no space, but something was committed");
-                outcome.failed = None;
-            }
-            Some(error @ (Error::Io { .. } | Error::Stopped(_))) => {
-                if matches!(error, Error::Stopped(_)) {
-                    // Work behind an earlier commit failed, so this one was refused before it began.
-                    outcome.failed = None;
-                }
-                let failed = outcome.failed.as_ref();
-                outcome.failed_was_seen = failed == Some(&seen) && failed != Some(outcome.last());
-                assert!(
-                    seen == *outcome.last() || failed == Some(&seen),
-                    "step {number}: after {error} lookups show neither state"
-                );
-                check_latched(&bucket, &seen);
-                drop(bucket);
-                return outcome;
-            }
-            Some(error) => panic!("step {number}: {error:?}"),
+        }
+        if bucket.close().is_ok() {
+            self.note_durable();
         }
     }
-    if bucket.close().is_ok() {
-        outcome.durable = outcome.states.len() - 1;
+
+    fn note_durable(&mut self) {
+        self.outcome.durable = self.outcome.states.len() - 1;
     }
-    outcome
+
+    fn commit(&mut self, bucket: &Bucket, changes: &[Mutation]) -> Result<(), Error> {
+        let mut next = self.outcome.last().clone();
+        apply(&mut next, changes);
+        match bucket.commit(batch(changes)) {
+            Ok(()) => {
+                self.outcome.states.push(next);
+                if self.durability > Durability::Relaxed {
+                    self.note_durable();
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.outcome.failed = Some(next);
+                Err(error)
+            }
+        }
+    }
+
+    /// What opening after a failure must do is a test of its own, so a failed close ends the run.
+    fn reopen(&mut self, bucket: Bucket) -> Option<Bucket> {
+        bucket.close().ok()?;
+        self.note_durable();
+        let disk = Arc::new(self.disk.reopen());
+        Bucket::open_on(disk, self.env.clone(), options(self.durability)).ok()
+    }
+
+    /// Checks what lookups show after a step, and tells whether the history goes on.
+    fn check_step(&mut self, bucket: &Bucket, result: Result<(), Error>, context: &str) -> bool {
+        let seen = state_of(bucket);
+        let outcome = &mut self.outcome;
+        let is_last = seen == *outcome.last();
+        match result {
+            Ok(()) => {
+                assert!(is_last, "{context}: lookups do not show what was committed");
+                true
+            }
+            // Nothing was changed, and the next step may find room.
+            Err(Error::NoSpace) => {
+                assert!(is_last, "{context}: no space, but something was committed");
+                outcome.failed = None;
+                true
+            }
+            // Work behind an earlier commit failed, so this one was refused before it began.
+            Err(Error::Stopped(_)) => {
+                assert!(is_last, "{context}: refused, but something was committed");
+                outcome.failed = None;
+                check_latched(bucket, &seen);
+                false
+            }
+            Err(error @ Error::Io { .. }) => {
+                let is_failed = outcome.failed.as_ref() == Some(&seen);
+                outcome.failed_was_seen = is_failed && !is_last;
+                assert!(
+                    is_last || is_failed,
+                    "{context}: after {error} lookups show neither state"
+                );
+                check_latched(bucket, &seen);
+                false
+            }
+            Err(error) => panic!("{context}: {error:?}"),
+        }
+    }
 }
 
 /// After a failed write no other one is tried, and lookups go on.
@@ -230,30 +281,57 @@ fn check_latched(bucket: &Bucket, seen: &State) {
     ];
     results.extend(existing.map(|key| ("delete", bucket.delete(key).map(drop))));
     for (what, result) in results {
-        assert!(matches!(result, Err(Error::Stopped(_))), "{what} after a failure: {result:?}");
+        assert!(
+            matches!(result, Err(Error::Stopped(_))),
+            "{what} after a failure: {result:?}"
+        );
     }
-    assert!(state_of(bucket) == *seen, "a refused write changed something");
+    assert!(
+        state_of(bucket) == *seen,
+        "a refused write changed something"
+    );
     bucket.stats().expect("statistics go on");
 }
 
 /// Opens what a crash would leave, and checks that it is a state it may be.
 fn check_image(image: Vec<u8>, outcome: &Outcome, durable: usize, context: &str) {
     let disk = MemoryDisk::from_bytes(image);
-    let open = || Bucket::open_on(Arc::new(disk.reopen()), Arc::new(SystemEnv), options(Durability::Sync));
+    let open = || {
+        Bucket::open_on(
+            Arc::new(disk.reopen()),
+            Arc::new(SystemEnv),
+            options(Durability::Sync),
+        )
+    };
     let opened = open();
     if outcome.stillborn && opened.is_err() {
         return;
     }
     let bucket = opened.unwrap_or_else(|error| panic!("{context}: {error}"));
     let found = state_of(&bucket);
-    let is_allowed = outcome.states[durable..].contains(&found) || outcome.failed.as_ref() == Some(&found);
-    assert!(is_allowed, "{context}: the state is none of those it may be");
+    let is_allowed =
+        outcome.states[durable..].contains(&found) || outcome.failed.as_ref() == Some(&found);
+    assert!(
+        is_allowed,
+        "{context}: the state is none of those it may be"
+    );
     // And it is a bucket like any other.
-    bucket.put("new", "life").unwrap_or_else(|error| panic!("{context}: {error}"));
-    bucket.close().unwrap_or_else(|error| panic!("{context}: {error}"));
+    bucket
+        .put("new", "life")
+        .unwrap_or_else(|error| panic!("{context}: {error}"));
+    bucket
+        .close()
+        .unwrap_or_else(|error| panic!("{context}: {error}"));
     let bucket = open().unwrap_or_else(|error| panic!("{context}: {error}"));
-    assert_eq!(bucket.get("new").unwrap().as_deref(), Some(&b"life"[..]), "{context}");
-    assert!(state_of(&bucket) == found, "{context}: opening again changed something");
+    assert_eq!(
+        bucket.get("new").unwrap().as_deref(),
+        Some(&b"life"[..]),
+        "{context}"
+    );
+    assert!(
+        state_of(&bucket) == found,
+        "{context}: opening again changed something"
+    );
 }
 
 fn new_disk() -> SimDisk {
@@ -264,11 +342,24 @@ fn new_disk() -> SimDisk {
 fn call_count(steps: &[Step], durability: Durability) -> u64 {
     let disk = new_disk();
     let outcome = run(&disk, steps, durability);
-    let commits = steps.iter().filter(|step| matches!(step, Step::Commit(_))).count();
-    assert_eq!(outcome.states.len(), commits + 1, "nothing fails where nothing is told to");
+    let commits = steps
+        .iter()
+        .filter(|step| matches!(step, Step::Commit(_)))
+        .count();
+    assert_eq!(
+        outcome.states.len(),
+        commits + 1,
+        "nothing fails where nothing is told to"
+    );
     let has = |wanted: fn(&Op) -> bool| disk.trace().ops().iter().any(wanted);
-    assert!(has(|op| matches!(op, Op::Punch { .. })), "the history must merge");
-    assert!(has(|op| matches!(op, Op::Allocate { offset, .. } if *offset > 0)), "and grow");
+    assert!(
+        has(|op| matches!(op, Op::Punch { .. })),
+        "the history must merge"
+    );
+    assert!(
+        has(|op| matches!(op, Op::Allocate { offset, .. } if *offset > 0)),
+        "and grow"
+    );
     disk.op_count()
 }
 
@@ -280,14 +371,38 @@ struct Plan {
 }
 
 const PLANS: [Plan; 8] = [
-    Plan { fault: Fault::Eio, forever: false },
-    Plan { fault: Fault::Eio, forever: true },
-    Plan { fault: Fault::Enospc, forever: false },
-    Plan { fault: Fault::Enospc, forever: true },
-    Plan { fault: Fault::ShortWrite, forever: false },
-    Plan { fault: Fault::ShortWrite, forever: true },
-    Plan { fault: Fault::SyncFailsThenLies, forever: false },
-    Plan { fault: Fault::SyncFailsThenLies, forever: true },
+    Plan {
+        fault: Fault::Eio,
+        forever: false,
+    },
+    Plan {
+        fault: Fault::Eio,
+        forever: true,
+    },
+    Plan {
+        fault: Fault::Enospc,
+        forever: false,
+    },
+    Plan {
+        fault: Fault::Enospc,
+        forever: true,
+    },
+    Plan {
+        fault: Fault::ShortWrite,
+        forever: false,
+    },
+    Plan {
+        fault: Fault::ShortWrite,
+        forever: true,
+    },
+    Plan {
+        fault: Fault::SyncFailsThenLies,
+        forever: false,
+    },
+    Plan {
+        fault: Fault::SyncFailsThenLies,
+        forever: true,
+    },
 ];
 
 /// One history with one fault, and what each test wants to know of it.
@@ -305,49 +420,66 @@ fn with_fault(steps: &[Step], durability: Durability, plan: Plan, call: u64) -> 
 /// Fails every call of a history in one way.
 fn sweep(test: &'static str, durability: Durability, plans: &'static [Plan]) {
     let seed = seed::seed(test);
-    watch::within(LIMIT * u32::try_from(seed::rounds()).unwrap(), test, move || {
-        for round in 0..seed::rounds() {
-            let steps = history(seed.wrapping_add(round));
-            let count = call_count(&steps, durability);
-            for plan in plans {
-                for call in 0..count {
-                    eprintln!("{plan:?} at call {call} of {count}");
-                    let (disk, outcome) = with_fault(&steps, durability, *plan, call);
-                    let trace = disk.trace();
-                    let point = trace.point(trace.len());
-                    let all = outcome.states.len() - 1;
-                    let images = [
-                        (Keep::All, all),
-                        (Keep::None, outcome.durable),
-                        (Keep::Random(seed ^ call), outcome.durable),
-                        (Keep::Random(!seed ^ call), outcome.durable),
-                    ];
-                    for (keep, durable) in images {
-                        let context = format!("{plan:?} at call {call}, {keep:?}");
-                        check_image(point.image(keep), &outcome, durable, &context);
+    watch::within(
+        LIMIT * u32::try_from(seed::rounds()).unwrap(),
+        test,
+        move || {
+            for round in 0..seed::rounds() {
+                let steps = history(seed.wrapping_add(round));
+                let count = call_count(&steps, durability);
+                for plan in plans {
+                    for call in 0..count {
+                        eprintln!("{plan:?} at call {call} of {count}");
+                        let (disk, outcome) = with_fault(&steps, durability, *plan, call);
+                        let trace = disk.trace();
+                        let point = trace.point(trace.len());
+                        let all = outcome.states.len() - 1;
+                        let images = [
+                            (Keep::All, all),
+                            (Keep::None, outcome.durable),
+                            (Keep::Random(seed ^ call), outcome.durable),
+                            (Keep::Random(!seed ^ call), outcome.durable),
+                        ];
+                        for (keep, durable) in images {
+                            let context = format!("{plan:?} at call {call}, {keep:?}");
+                            check_image(point.image(keep), &outcome, durable, &context);
+                        }
                     }
                 }
             }
-        }
-    });
+        },
+    );
 }
 
 #[test]
 fn every_call_fails_once_or_for_good_in_sync() {
-    sweep("every_call_fails_once_or_for_good_in_sync", Durability::Sync, &PLANS);
+    sweep(
+        "every_call_fails_once_or_for_good_in_sync",
+        Durability::Sync,
+        &PLANS,
+    );
 }
 
 #[test]
 fn every_call_fails_once_or_for_good_in_sync_once() {
-    sweep("every_call_fails_once_or_for_good_in_sync_once", Durability::SyncOnce, &PLANS);
+    sweep(
+        "every_call_fails_once_or_for_good_in_sync_once",
+        Durability::SyncOnce,
+        &PLANS,
+    );
 }
 
 #[test]
 fn every_call_fails_once_or_for_good_in_relaxed() {
-    sweep("every_call_fails_once_or_for_good_in_relaxed", Durability::Relaxed, &PLANS);
+    sweep(
+        "every_call_fails_once_or_for_good_in_relaxed",
+        Durability::Relaxed,
+        &PLANS,
+    );
 }
 
-/// A commit that returned an error shows nothing to lookups: whoever is told that it failed must not find it done.
+/// A commit that returned an error shows nothing to lookups: whoever is told that it failed must
+/// not find it done.
 #[test]
 fn a_commit_that_fails_is_not_seen() {
     let seed = seed::seed("a_commit_that_fails_is_not_seen");
@@ -356,21 +488,31 @@ fn a_commit_that_fails_is_not_seen() {
     let mut seen = BTreeSet::new();
     for plan in PLANS {
         for call in 0..count {
-            if with_fault(&steps, Durability::Sync, plan, call).1.failed_was_seen {
+            if with_fault(&steps, Durability::Sync, plan, call)
+                .1
+                .failed_was_seen
+            {
                 seen.insert(call);
             }
         }
     }
-    assert!(seen.is_empty(), "commits failed and were seen when these of {count} calls failed: {seen:?}");
+    assert!(
+        seen.is_empty(),
+        "commits failed and were seen when these of {count} calls failed: {seen:?}"
+    );
 }
 
-/// After a failed sync the system may show bytes that no later sync makes durable. Whoever opens the bucket again, on
-/// the machine as it is, must write what it keeps once more before it calls it durable.
+/// After a failed sync the system may show bytes that no later sync makes durable. Whoever opens
+/// the bucket again, on the machine as it is, must write what it keeps once more before it calls it
+/// durable.
 #[test]
 fn what_a_failed_sync_left_is_not_trusted_by_the_next_open() {
     let seed = seed::seed("what_a_failed_sync_left_is_not_trusted_by_the_next_open");
     let steps = history(seed);
-    let plan = Plan { fault: Fault::SyncFailsThenLies, forever: false };
+    let plan = Plan {
+        fault: Fault::SyncFailsThenLies,
+        forever: false,
+    };
     for durability in [Durability::Sync, Durability::SyncOnce, Durability::Relaxed] {
         for call in 0..call_count(&steps, durability) {
             let (disk, mut outcome) = with_fault(&steps, durability, plan, call);
@@ -383,14 +525,21 @@ fn what_a_failed_sync_left_is_not_trusted_by_the_next_open() {
             let bucket = opened.unwrap_or_else(|error| panic!("{context}: {error}"));
             let mut state = state_of(&bucket);
             let changes = [(key(3), Some(b"after".to_vec()))];
-            bucket.commit(batch(&changes)).unwrap_or_else(|error| panic!("{context}: {error}"));
+            bucket
+                .commit(batch(&changes))
+                .unwrap_or_else(|error| panic!("{context}: {error}"));
             apply(&mut state, &changes);
             // Acknowledged as durable, and everything before it with it.
             outcome.states = vec![state];
             outcome.failed = None;
             let trace = disk.trace();
             for keep in [Keep::None, Keep::Random(seed ^ call)] {
-                check_image(trace.image(trace.len(), keep), &outcome, 0, &format!("{context}, {keep:?}"));
+                check_image(
+                    trace.image(trace.len(), keep),
+                    &outcome,
+                    0,
+                    &format!("{context}, {keep:?}"),
+                );
             }
         }
     }
@@ -407,7 +556,11 @@ fn every_read_of_an_open_fails() {
         let upto = if clean { trace.len() } else { trace.len() / 2 };
         let image = trace.image(upto, Keep::All);
         let open = |disk: &SimDisk| {
-            Bucket::open_on(Arc::new(disk.reopen()), Arc::new(SystemEnv), options(Durability::Sync))
+            Bucket::open_on(
+                Arc::new(disk.reopen()),
+                Arc::new(SystemEnv),
+                options(Durability::Sync),
+            )
         };
         let intact = SimDisk::with_region(image.clone(), REGION);
         drop(open(&intact).unwrap());
@@ -420,14 +573,21 @@ fn every_read_of_an_open_fails() {
             if failing.read_count() <= read {
                 continue;
             }
-            assert!(matches!(result, Err(Error::Io { .. })), "read {read} of {reads}: {result:?}");
+            assert!(
+                matches!(result, Err(Error::Io { .. })),
+                "read {read} of {reads}: {result:?}"
+            );
             let bucket = open(&failing).unwrap();
-            assert!(!clean || state_of(&bucket) == *outcome.last(), "read {read}");
+            assert!(
+                !clean || state_of(&bucket) == *outcome.last(),
+                "read {read}"
+            );
         }
     }
 }
 
-/// Reads that fail later, while the index is merged, stop the writer like a failed write, and nothing else.
+/// Reads that fail later, while the index is merged, stop the writer like a failed write, and
+/// nothing else.
 #[test]
 fn every_later_read_fails() {
     let steps = history(seed::seed("every_later_read_fails"));
@@ -456,7 +616,11 @@ impl Full {
         let disk = SimDisk::with_region(Vec::new(), 64 << 20);
         let env = Arc::new(ManualEnv::new(1 << 60, 5));
         let bucket = Bucket::create_on(Arc::new(disk.reopen()), env, options).unwrap();
-        let mut full = Full { disk, bucket, stored: Vec::new() };
+        let mut full = Full {
+            disk,
+            bucket,
+            stored: Vec::new(),
+        };
         full.disk.set_capacity(Some(1 << 20));
         let error = full.fill();
         assert!(matches!(error, Error::NoSpace), "{error:?}");
@@ -470,7 +634,10 @@ impl Full {
             match self.bucket.put(&key, [7; 500]) {
                 Ok(()) => self.stored.push(key),
                 Err(error) => {
-                    assert!(!self.bucket.exists(&key).unwrap(), "no space, but the value is there");
+                    assert!(
+                        !self.bucket.exists(&key).unwrap(),
+                        "no space, but the value is there"
+                    );
                     return error;
                 }
             }
@@ -489,20 +656,33 @@ impl Full {
         drop(self.bucket);
         let disk = SimDisk::with_region(image, 64 << 20);
         disk.set_capacity(Some(len));
-        let bucket = Bucket::open_on(Arc::new(disk.reopen()), Arc::new(SystemEnv), options).unwrap();
-        Full { disk, bucket, stored: self.stored }
+        let bucket =
+            Bucket::open_on(Arc::new(disk.reopen()), Arc::new(SystemEnv), options).unwrap();
+        Full {
+            disk,
+            bucket,
+            stored: self.stored,
+        }
     }
 }
 
 fn check_stored(bucket: &Bucket, stored: &[Vec<u8>]) {
     for key in stored {
-        assert!(bucket.get(key).unwrap().is_some_and(|value| value == [7; 500]), "{key:?} is gone");
+        assert!(
+            bucket
+                .get(key)
+                .unwrap()
+                .is_some_and(|value| value == [7; 500]),
+            "{key:?} is gone"
+        );
     }
 }
 
 fn on_full_disk(test: &'static str, background: bool, overlay_min: usize) {
     watch::within(Duration::from_secs(30), test, move || {
-        let options = options(Durability::SyncOnce).overlay_min(overlay_min).background(background);
+        let options = options(Durability::SyncOnce)
+            .overlay_min(overlay_min)
+            .background(background);
         let mut full = Full::new(options.clone());
         full.check();
         for _ in 0..3 {
@@ -562,7 +742,11 @@ fn a_full_disk_while_merges_are_due() {
 
 #[test]
 fn a_full_disk_while_merges_are_due_with_background_threads() {
-    on_full_disk("a_full_disk_while_merges_are_due_with_background_threads", true, 16);
+    on_full_disk(
+        "a_full_disk_while_merges_are_due_with_background_threads",
+        true,
+        16,
+    );
 }
 
 /// Room comes back while the bucket is open: the writer that was refused goes on by itself.
@@ -577,18 +761,116 @@ fn room_comes_back() {
                 let before = full.stored.len();
                 let error = full.fill();
                 assert!(matches!(error, Error::NoSpace), "{error:?}");
-                assert!(full.stored.len() > before + 100, "only {} more", full.stored.len() - before);
+                assert!(
+                    full.stored.len() > before + 100,
+                    "only {} more",
+                    full.stored.len() - before
+                );
                 full.check();
             }
             full.disk.set_capacity(None);
             full.bucket.put("big", vec![7; 4 << 20]).unwrap();
             full.bucket.close().unwrap();
             let bucket =
-                Bucket::open_on(Arc::new(full.disk.reopen()), Arc::new(SystemEnv), options).unwrap();
+                Bucket::open_on(Arc::new(full.disk.reopen()), Arc::new(SystemEnv), options)
+                    .unwrap();
             check_stored(&bucket, &full.stored);
             assert_eq!(bucket.get("big").unwrap().unwrap().len(), 4 << 20);
         });
     }
+}
+
+/// A batch larger than a segment is written piece by piece. If the disk is full before the last
+/// piece, the pieces before it must not count, least of all as part of the next batch.
+#[test]
+fn the_disk_fills_in_the_middle_of_a_large_batch() {
+    let records = 60_u32;
+    // Records of which a segment holds only one, so that most of every segment is wasted.
+    let large = |value: u8| {
+        let mut batch = Batch::new();
+        (0..records).for_each(|index| {
+            batch.put(index.to_le_bytes(), vec![value; 6300]);
+        });
+        batch
+    };
+    let mut refused = 0;
+    let mut done = 0;
+    for step in 0..120 {
+        let disk = SimDisk::with_region(Vec::new(), 16 << 20);
+        let env = Arc::new(ManualEnv::new(1 << 60, 5));
+        let options = options(Durability::SyncOnce).overlay_min(10_000);
+        let bucket = Bucket::create_on(Arc::new(disk.reopen()), env, options.clone()).unwrap();
+        for index in 0..records {
+            bucket.put(index.to_le_bytes(), "old").unwrap();
+        }
+        let len = u64::try_from(disk.to_bytes().len()).unwrap();
+        disk.set_capacity(Some(len + step * (12 << 10)));
+        let is_done = match bucket.commit(large(7)) {
+            Ok(()) => true,
+            Err(Error::NoSpace) => false,
+            Err(error) => panic!("step {step}: {error:?}"),
+        };
+        refused += u32::from(!is_done);
+        done += u32::from(is_done);
+        let count_new = |bucket: &Bucket| {
+            let is_new = |index: &u32| {
+                bucket
+                    .get(index.to_le_bytes())
+                    .unwrap()
+                    .is_some_and(|value| value.len() == 6300)
+            };
+            (0..records).filter(is_new).count()
+        };
+        let expected = if is_done {
+            usize::try_from(records).unwrap()
+        } else {
+            0
+        };
+        assert_eq!(
+            count_new(&bucket),
+            expected,
+            "step {step}: seen after the commit returned, done: {is_done}"
+        );
+        // Whatever is said to have failed stays so, also when there is room for the next batch.
+        disk.set_capacity(None);
+        let next = bucket.put("next", "batch");
+        assert!(
+            matches!(next, Ok(()) | Err(Error::Stopped(_))),
+            "step {step}: {next:?}"
+        );
+        assert_eq!(
+            count_new(&bucket),
+            expected,
+            "step {step}: seen after the next commit"
+        );
+        let trace = disk.trace();
+        for keep in [Keep::All, Keep::None] {
+            let crashed = MemoryDisk::from_bytes(trace.image(trace.len(), keep));
+            let reopened = Bucket::open_on(Arc::new(crashed), Arc::new(SystemEnv), options.clone());
+            let reopened = reopened.unwrap_or_else(|error| panic!("step {step}: {error}"));
+            assert_eq!(
+                count_new(&reopened),
+                expected,
+                "step {step}, {keep:?}: found after a crash"
+            );
+            assert_eq!(
+                reopened.exists("next").unwrap(),
+                next.is_ok(),
+                "step {step}"
+            );
+        }
+        // And the bucket still takes the same batch.
+        if next.is_ok() {
+            bucket
+                .commit(large(8))
+                .unwrap_or_else(|error| panic!("step {step}: {error}"));
+            assert_eq!(count_new(&bucket), usize::try_from(records).unwrap());
+        }
+    }
+    assert!(
+        refused > 5 && done > 5,
+        "{refused} refused, {done} done: the steps miss the edge"
+    );
 }
 
 /// A disk that is full from the start gives no bucket, and no panic.
@@ -602,7 +884,10 @@ fn no_room_for_a_bucket() {
         match result {
             Ok(bucket) => {
                 let put = bucket.put("key", "value");
-                assert!(matches!(put, Ok(()) | Err(Error::NoSpace)), "{capacity}: {put:?}");
+                assert!(
+                    matches!(put, Ok(()) | Err(Error::NoSpace)),
+                    "{capacity}: {put:?}"
+                );
             }
             Err(error) => assert!(matches!(error, Error::NoSpace), "{capacity}: {error:?}"),
         }

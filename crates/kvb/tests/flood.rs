@@ -1,7 +1,9 @@
-//! Hash flooding: keys made to collide cost a bounded multiple of keys that do not, and none is ever lost.
+//! Hash flooding: keys made to collide cost a bounded multiple of keys that do not, and none is
+//! ever lost.
 //!
-//! Two attacks on an unkeyed hash. In the first all keys have one hash. In the second every key has a hash of its own,
-//! but all of them share their low bits, so that they all belong to one slot of the index, in the worst case its last.
+//! Two attacks on an unkeyed hash. In the first all keys have one hash. In the second every key has
+//! a hash of its own, but all of them share their low bits, so that they all belong to one slot of
+//! the index, in the worst case its last.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +26,8 @@ use kvb::{Batch, Bucket, Durability, HashKind, Options};
 const COUNT: u64 = 20_000;
 /// How much longer than without a flood anything may take.
 const FACTOR: u32 = 50;
-/// Times shorter than this are not compared, only bounded: they tell of the machine, not of the bucket.
+/// Times shorter than this are not compared, only bounded: they tell of the machine, not of the
+/// bucket.
 const NOISE: Duration = Duration::from_millis(10);
 /// Longest the whole of one test may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -73,7 +76,11 @@ fn value(index: u64, version: u64) -> Vec<u8> {
     value
 }
 
-fn commit(bucket: &Bucket, indexes: impl Iterator<Item = u64>, change: impl for<'a> Fn(&'a mut Batch, u64) -> &'a mut Batch) {
+fn commit(
+    bucket: &Bucket,
+    indexes: impl Iterator<Item = u64>,
+    change: impl for<'a> Fn(&'a mut Batch, u64) -> &'a mut Batch,
+) {
     let indexes: Vec<u64> = indexes.collect();
     for chunk in indexes.chunks(500) {
         let mut batch = Batch::new();
@@ -93,13 +100,17 @@ fn check(
     expected: impl Fn(u64) -> Option<Vec<u8>>,
 ) {
     let hits: Vec<Option<Vec<u8>>> = times.measure(parts[0], || {
-        (0..COUNT).map(|index| bucket.get(key(index)).unwrap().map(|found| found.to_vec())).collect()
+        (0..COUNT)
+            .map(|index| bucket.get(key(index)).unwrap().map(|found| found.to_vec()))
+            .collect()
     });
     for (index, found) in (0..).zip(hits) {
         assert_eq!(found, expected(index), "key {index}, {}", parts[0]);
     }
     let missing = times.measure(parts[1], || {
-        (COUNT..2 * COUNT).filter(|index| bucket.exists(key(*index)).unwrap()).count()
+        (COUNT..2 * COUNT)
+            .filter(|index| bucket.exists(key(*index)).unwrap())
+            .count()
     });
     assert_eq!(missing, 0, "{}", parts[1]);
 }
@@ -112,20 +123,33 @@ fn workload(key: KeyOf, options: &Options) -> Times {
     let bucket = Bucket::create_on(shared(), Arc::new(SystemEnv), options.clone()).unwrap();
 
     times.measure("put", || {
-        commit(&bucket, 0..COUNT, |batch, index| batch.put(key(index), value(index, 1)));
+        commit(&bucket, 0..COUNT, |batch, index| {
+            batch.put(key(index), value(index, 1))
+        });
     });
-    check(&mut times, &bucket, key, ["get", "get, absent"], |index| Some(value(index, 1)));
-    times.measure("flush", || bucket.flush().unwrap());
-    check(&mut times, &bucket, key, ["get from the image", "get from the image, absent"], |index| {
+    check(&mut times, &bucket, key, ["get", "get, absent"], |index| {
         Some(value(index, 1))
     });
+    times.measure("flush", || bucket.flush().unwrap());
+    check(
+        &mut times,
+        &bucket,
+        key,
+        ["get from the image", "get from the image, absent"],
+        |index| Some(value(index, 1)),
+    );
 
     times.measure("overwrite", || {
         let third = (0..COUNT).filter(|index| index % 3 == 0);
-        commit(&bucket, third, |batch, index| batch.put(key(index), value(index, 2)));
+        commit(&bucket, third, |batch, index| {
+            batch.put(key(index), value(index, 2))
+        });
     });
     let deleted: u64 = times.measure("delete one by one", || {
-        (0..COUNT).filter(|index| index % 20 == 1).map(|index| u64::from(bucket.delete(key(index)).unwrap())).sum()
+        (0..COUNT)
+            .filter(|index| index % 20 == 1)
+            .map(|index| u64::from(bucket.delete(key(index)).unwrap()))
+            .sum()
     });
     assert_eq!(deleted, COUNT / 20);
     let expected = |index: u64| match (index % 3, index % 20) {
@@ -133,25 +157,51 @@ fn workload(key: KeyOf, options: &Options) -> Times {
         (0, _) => Some(value(index, 2)),
         _ => Some(value(index, 1)),
     };
-    check(&mut times, &bucket, key, ["get changed", "get changed, absent"], expected);
+    check(
+        &mut times,
+        &bucket,
+        key,
+        ["get changed", "get changed, absent"],
+        expected,
+    );
 
     // As if killed: what was not merged comes back from runs and from the tail.
     let copy = MemoryDisk::from_bytes(disk.to_bytes());
     let killed = times.measure("open after a kill", || {
         Bucket::open_on(Arc::new(copy), Arc::new(SystemEnv), options.clone()).unwrap()
     });
-    check(&mut times, &killed, key, ["get after a kill", "get after a kill, absent"], expected);
+    check(
+        &mut times,
+        &killed,
+        key,
+        ["get after a kill", "get after a kill, absent"],
+        expected,
+    );
     times.measure("close after a kill", || killed.close().unwrap());
 
     times.measure("close", || bucket.close().unwrap());
     let bucket = times.measure("open", || {
         Bucket::open_on(shared(), Arc::new(SystemEnv), options.clone()).unwrap()
     });
-    check(&mut times, &bucket, key, ["get reopened", "get reopened, absent"], expected);
+    check(
+        &mut times,
+        &bucket,
+        key,
+        ["get reopened", "get reopened, absent"],
+        expected,
+    );
 
-    times.measure("delete all", || commit(&bucket, 0..COUNT, |batch, index| batch.delete(key(index))));
+    times.measure("delete all", || {
+        commit(&bucket, 0..COUNT, |batch, index| batch.delete(key(index)))
+    });
     times.measure("flush empty", || bucket.flush().unwrap());
-    check(&mut times, &bucket, key, ["get deleted", "get deleted, absent"], |_| None);
+    check(
+        &mut times,
+        &bucket,
+        key,
+        ["get deleted", "get deleted, absent"],
+        |_| None,
+    );
     bucket.close().unwrap();
     times
 }
@@ -160,7 +210,10 @@ fn compare(flooded: &Times, calm: &Times) {
     for ((part, slow), (_, quick)) in flooded.parts.iter().zip(&calm.parts) {
         let limit = (*quick).max(NOISE) * FACTOR;
         eprintln!("{part}: {slow:?} flooded, {quick:?} calm");
-        assert!(*slow <= limit, "{part} took {slow:?} flooded and {quick:?} otherwise");
+        assert!(
+            *slow <= limit,
+            "{part} took {slow:?} flooded and {quick:?} otherwise"
+        );
     }
 }
 
@@ -175,7 +228,9 @@ fn flood(what: &'static str, key: KeyOf, options: Options) {
 
 /// An overlay that takes the whole flood, so that every part of the index meets it at once.
 fn roomy() -> Options {
-    Options::default().durability(Durability::Relaxed).background(false)
+    Options::default()
+        .durability(Durability::Relaxed)
+        .background(false)
 }
 
 /// Merges all the time.
@@ -196,7 +251,11 @@ fn one_hash_through_many_merges() {
 #[test]
 fn one_hash_with_background_threads_and_journal() {
     let options = tight().background(true).durability(Durability::Sync);
-    flood("one_hash_with_background_threads_and_journal", one_hash, options);
+    flood(
+        "one_hash_with_background_threads_and_journal",
+        one_hash,
+        options,
+    );
 }
 
 #[test]
@@ -218,5 +277,9 @@ fn one_last_slot_in_a_roomy_overlay() {
 /// Under a keyed hash the same keys are keys like any others.
 #[test]
 fn a_keyed_hash_does_not_notice() {
-    flood("a_keyed_hash_does_not_notice", one_hash, tight().hash(HashKind::SipHash));
+    flood(
+        "a_keyed_hash_does_not_notice",
+        one_hash,
+        tight().hash(HashKind::SipHash),
+    );
 }

@@ -177,6 +177,8 @@ fn reading_gives_the_same_values() {
 /// What ties the vectors to a bucket and a checkpoint.
 const UUID: (u64, u64) = (0x0F1E_2D3C_4B5A_6978, 0x8796_A5B4_C3D2_E1F0);
 const EPOCH: u64 = 42;
+/// Ends the roster in the vectors.
+const ROSTER_CRC: u32 = 0x9183_1ADB;
 const IMAGE_ID: u64 = 0xA1B2_C3D4_E5F6_0718;
 const INDEX_PAGEID: u64 = 27;
 const FREE_MAP_PAGEID: u64 = 1;
@@ -303,7 +305,7 @@ fn accepts(name: &str, bytes: &[u8]) -> bool {
         "JournalEntry" => JournalEntry::decode(bytes).is_some(),
         "Record" => Record::decode(bytes).is_some(),
         "Footer" => Footer::decode(bytes).is_some(),
-        "Roster" => Roster::decode(bytes, EPOCH, UUID).is_some(),
+        "Roster" => Roster::decode(bytes, EPOCH, UUID, ROSTER_CRC).is_some(),
         "Meta" => Meta::decode(&in_extent(bytes), meta::KIND_SIDE, UUID).is_some(),
         "IndexPage" => index_page::check_page(bytes, IMAGE_ID, INDEX_PAGEID).is_some(),
         "FreeMapPage" => free_map::decode(bytes, FREE_MAP_STAMP, FREE_MAP_PAGEID).is_some(),
@@ -505,7 +507,10 @@ fn check_roster(vector: &Value, bytes: &[u8]) {
         bytes[..RosterHead::SIZE],
         pack("RosterHead", &vector["head"])
     );
-    assert_eq!(Roster::decode(bytes, EPOCH, UUID).as_ref(), Some(&roster));
+    assert_eq!(
+        Roster::decode(bytes, EPOCH, UUID, ROSTER_CRC).as_ref(),
+        Some(&roster)
+    );
     assert_eq!(roster.encode(EPOCH, UUID), bytes);
     assert!(
         !accepts_roster_of_other(bytes),
@@ -514,8 +519,9 @@ fn check_roster(vector: &Value, bytes: &[u8]) {
 }
 
 fn accepts_roster_of_other(bytes: &[u8]) -> bool {
-    Roster::decode(bytes, EPOCH + 1, UUID).is_some()
-        || Roster::decode(bytes, EPOCH, (UUID.0, UUID.1 + 1)).is_some()
+    Roster::decode(bytes, EPOCH + 1, UUID, ROSTER_CRC).is_some()
+        || Roster::decode(bytes, EPOCH, (UUID.0, UUID.1 + 1), ROSTER_CRC).is_some()
+        || Roster::decode(bytes, EPOCH, UUID, ROSTER_CRC + 1).is_some()
 }
 
 fn check_meta(vector: &Value, bytes: &[u8]) {

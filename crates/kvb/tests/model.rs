@@ -1,11 +1,13 @@
 //! The bucket against a map: long random histories, every answer compared.
 //!
-//! The model is a `BTreeMap` from key to value and deadline, and a clock by the rule of the bucket's own: the wall's
-//! time or the newest stamp, whichever is later, leaving out stamps more than a day ahead of the wall. Histories
-//! contain puts with and without a time to live, deletes, batches, lookups, flushes, clean reopens, kills (the bucket
-//! is opened from a copy of the bytes as they were at that moment), and a wall clock that jumps both ways.
+//! The model is a `BTreeMap` from key to value and deadline, and a clock by the rule of the
+//! bucket's own: the wall's time or the newest stamp, whichever is later, leaving out stamps more
+//! than a day ahead of the wall. Histories contain puts with and without a time to live, deletes,
+//! batches, lookups, flushes, clean reopens, kills (the bucket is opened from a copy of the bytes
+//! as they were at that moment), and a wall clock that jumps both ways.
 //!
-//! Overlays are tiny, so that the index is merged, grown and shrunk all the time; a history that did not do that fails.
+//! Overlays are tiny, so that the index is merged, grown and shrunk all the time; a history that
+//! did not do that fails.
 
 #![allow(
     clippy::unwrap_used,
@@ -84,7 +86,11 @@ impl Plan {
             durability: durability(rng),
             page_size,
             segment_bytes_max: *rng.choice(&[segment_min, segment_min, 8 << 20]).unwrap(),
-            hash: if rng.u8(..4) == 0 { HashKind::SipHash } else { HashKind::Xxh3 },
+            hash: if rng.u8(..4) == 0 {
+                HashKind::SipHash
+            } else {
+                HashKind::Xxh3
+            },
             overlay_min: *rng.choice(&[1, 8, 32, 100]).unwrap(),
             keys: Keys::Plain,
             key_count: *rng.choice(&[30, 600, 2500]).unwrap(),
@@ -108,7 +114,8 @@ impl Plan {
 }
 
 fn durability(rng: &mut Rng) -> Durability {
-    *rng.choice(&[Durability::Relaxed, Durability::SyncOnce, Durability::Sync]).unwrap()
+    *rng.choice(&[Durability::Relaxed, Durability::SyncOnce, Durability::Sync])
+        .unwrap()
 }
 
 impl Keys {
@@ -155,19 +162,26 @@ fn plain_key(index: usize) -> Vec<u8> {
     }
 }
 
-/// A moment known only to lie in a range, because stamps of a clock gone wrong may or may not count.
+/// A moment known only to lie in a range, because stamps of a clock gone wrong may or may not
+/// count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Moment {
     earliest: u64,
     latest: u64,
 }
 
-const NEVER: Moment = Moment { earliest: u64::MAX, latest: u64::MAX };
+const NEVER: Moment = Moment {
+    earliest: u64::MAX,
+    latest: u64::MAX,
+};
 
 impl Moment {
     fn plus_secs(self, secs: u64) -> Moment {
         let later = |from: u64| from.saturating_add(secs.saturating_mul(SECOND));
-        Moment { earliest: later(self.earliest), latest: later(self.latest) }
+        Moment {
+            earliest: later(self.earliest),
+            latest: later(self.latest),
+        }
     }
 
     fn is_exact(self) -> bool {
@@ -191,10 +205,19 @@ impl ModelClock {
     fn now(&self) -> Moment {
         let wall = self.env.unix_ns();
         let limit = wall + DAY;
-        let certain = self.stamps.range(..=limit).next_back().copied().unwrap_or(0);
+        let certain = self
+            .stamps
+            .range(..=limit)
+            .next_back()
+            .copied()
+            .unwrap_or(0);
         let vague = self.vague.iter().filter(|stamp| stamp.earliest <= limit);
-        let newest = vague.map(|stamp| stamp.latest.min(limit)).fold(certain, u64::max);
-        let last = self.last.filter(|last| last.is_exact() && last.latest <= limit);
+        let newest = vague
+            .map(|stamp| stamp.latest.min(limit))
+            .fold(certain, u64::max);
+        let last = self
+            .last
+            .filter(|last| last.is_exact() && last.latest <= limit);
         Moment {
             earliest: wall.max(last.map_or(0, |last| last.earliest)),
             latest: wall.max(newest),
@@ -249,7 +272,8 @@ impl Model {
     }
 
     fn check(&mut self, key: &[u8], found: Option<&[u8]>, context: &str) {
-        let short = |bytes: &[u8]| format!("{} bytes {:x?}", bytes.len(), &bytes[..bytes.len().min(24)]);
+        let short =
+            |bytes: &[u8]| format!("{} bytes {:x?}", bytes.len(), &bytes[..bytes.len().min(24)]);
         let is_right = match self.lookup(key) {
             Expected::Absent => found.is_none(),
             Expected::Present(value) => found == Some(value),
@@ -260,7 +284,9 @@ impl Model {
             "{context}: key {}, found {:?}, entry {:?}, clock {:?}",
             short(key),
             found.map(short),
-            self.map.get(key).map(|(value, deadline)| (short(value), deadline)),
+            self.map
+                .get(key)
+                .map(|(value, deadline)| (short(value), deadline)),
             self.clock.now(),
         );
         match self.lookup(key) {
@@ -326,7 +352,7 @@ impl Bytes {
         }
     }
 
-    /// A copy of the bytes as they are now, to go on from as if the process had been killed.
+    /// Goes on with a copy of the bytes as they are now, as if the process had been killed.
     fn fork(&mut self, number: usize) {
         match self {
             Bytes::Memory(disk) => *disk = MemoryDisk::from_bytes(disk.to_bytes()),
@@ -361,16 +387,30 @@ impl History {
     fn new(plan: Plan, seed: u64) -> History {
         let env = Arc::new(ManualEnv::new(START, seed));
         let bytes = Bytes::new(plan.place);
-        let bucket = Bucket::create_on(bytes.disk(), Arc::<ManualEnv>::clone(&env), plan.options()).unwrap();
-        let clock =
-            ModelClock { env: Arc::clone(&env), last: None, stamps: BTreeSet::new(), vague: Vec::new() };
+        let bucket =
+            Bucket::create_on(bytes.disk(), Arc::<ManualEnv>::clone(&env), plan.options()).unwrap();
+        let clock = ModelClock {
+            env: Arc::clone(&env),
+            // The time of creation is the first stamp.
+            last: Some(Moment {
+                earliest: START,
+                latest: START,
+            }),
+            stamps: BTreeSet::from([START]),
+            vague: Vec::new(),
+        };
         History {
             plan,
             rng: Rng::with_seed(seed),
             env,
             bytes,
             bucket: Some(bucket),
-            model: Model { map: BTreeMap::new(), clock, undecided: 0, decided: 0 },
+            model: Model {
+                map: BTreeMap::new(),
+                clock,
+                undecided: 0,
+                decided: 0,
+            },
             is_filling: true,
             step: 0,
             puts: 0,
@@ -432,7 +472,8 @@ impl History {
     }
 
     fn run(mut self) {
-        // Half the time the bucket fills and half the time it empties, so that the index grows and shrinks.
+        // Half the time the bucket fills and half the time it empties, so that the index grows and
+        // shrinks.
         let phase = (self.plan.steps / 6).max(1);
         for step in 0..self.plan.steps {
             self.step = step;
@@ -492,11 +533,16 @@ impl History {
     }
 
     fn delete_one(&mut self) {
-        let key = if self.rng.u8(..8) == 0 { self.draw_absent_key() } else { self.draw_key() };
+        let key = if self.rng.u8(..8) == 0 {
+            self.draw_absent_key()
+        } else {
+            self.draw_key()
+        };
         let expected = match self.model.lookup(&key) {
             Expected::Absent => false,
             Expected::Present(_) => true,
-            // Neither answer would tell anything, and which one was given decides about the next stamp.
+            // Neither answer would tell anything, and which one was given decides about the next
+            // stamp.
             Expected::Either(_) => return,
         };
         let deleted = self.bucket().delete(&key);
@@ -542,11 +588,16 @@ impl History {
         if changes.is_empty() {
             return;
         }
-        let deletes = changes.iter().filter(|change| matches!(change, Change::Delete(_))).count();
+        let deletes = changes
+            .iter()
+            .filter(|change| matches!(change, Change::Delete(_)))
+            .count();
         self.deletes += u64::try_from(deletes).unwrap();
         self.puts += u64::try_from(changes.len() - deletes).unwrap();
         let stamp = self.model.clock.stamp();
-        changes.into_iter().for_each(|change| change.apply(&mut self.model, stamp));
+        changes
+            .into_iter()
+            .for_each(|change| change.apply(&mut self.model, stamp));
     }
 
     /// Puts or deletes most keys there can be, in one batch.
@@ -571,9 +622,13 @@ impl History {
         let key = self.draw_key();
         let context = self.context("get");
         let bucket = self.bucket.as_ref().unwrap();
-        let value = bucket.get(&key).unwrap_or_else(|error| panic!("{context}: {error}"));
+        let value = bucket
+            .get(&key)
+            .unwrap_or_else(|error| panic!("{context}: {error}"));
         self.model.check(&key, value.as_deref(), &context);
-        let exists = bucket.exists(&key).unwrap_or_else(|error| panic!("{context}: {error}"));
+        let exists = bucket
+            .exists(&key)
+            .unwrap_or_else(|error| panic!("{context}: {error}"));
         assert_eq!(exists, value.is_some(), "{context}");
     }
 
@@ -588,11 +643,17 @@ impl History {
         let count = self.rng.usize(..40);
         let mut keys: Vec<Vec<u8>> = Vec::with_capacity(count);
         for _ in 0..count {
-            keys.push(if self.rng.u8(..5) == 0 { self.draw_absent_key() } else { self.draw_key() });
+            keys.push(if self.rng.u8(..5) == 0 {
+                self.draw_absent_key()
+            } else {
+                self.draw_key()
+            });
         }
         let context = self.context("get_many");
         let bucket = self.bucket.as_ref().unwrap();
-        let values = bucket.get_many(&keys).unwrap_or_else(|error| panic!("{context}: {error}"));
+        let values = bucket
+            .get_many(&keys)
+            .unwrap_or_else(|error| panic!("{context}: {error}"));
         assert_eq!(values.len(), keys.len(), "{context}");
         for (key, value) in keys.iter().zip(&values) {
             self.model.check(key, value.as_deref(), &context);
@@ -617,21 +678,28 @@ impl History {
     }
 
     fn flush(&mut self) {
-        self.bucket().flush().unwrap_or_else(|error| panic!("{}: {error}", self.context("flush")));
+        self.bucket()
+            .flush()
+            .unwrap_or_else(|error| panic!("{}: {error}", self.context("flush")));
     }
 
     fn reopen(&mut self) {
         let context = self.context("reopen");
         let bucket = self.bucket.take().unwrap();
         if self.rng.bool() {
-            bucket.close().unwrap_or_else(|error| panic!("{context}: {error}"));
+            bucket
+                .close()
+                .unwrap_or_else(|error| panic!("{context}: {error}"));
         } else {
             drop(bucket);
         }
         self.open(&context);
         let report = self.bucket().mount_report();
         assert_eq!(report.records_discarded, 0, "{context}");
-        assert!(!report.index_rebuilt && !report.table_rebuilt, "{context}: {report:?}");
+        assert!(
+            !report.index_rebuilt && !report.table_rebuilt,
+            "{context}: {report:?}"
+        );
         assert_eq!(report.runs_rebuilt, 0, "{context}");
     }
 
@@ -645,14 +713,21 @@ impl History {
         drop(self.bucket.take());
         self.open(&context);
         let report = self.bucket().mount_report();
-        assert_eq!(report.records_discarded, 0, "{context}: every commit had returned");
+        assert_eq!(
+            report.records_discarded, 0,
+            "{context}: every commit had returned"
+        );
     }
 
     fn open(&mut self, context: &str) {
         // What is fixed at creation is read back; what is asked for now must not matter.
         let mut options = self.plan.options();
         if self.rng.bool() {
-            options = options.page_size(65_536).segment_bytes_max(1 << 20).hash(HashKind::Xxh3).max_value(1);
+            options = options
+                .page_size(65_536)
+                .segment_bytes_max(1 << 20)
+                .hash(HashKind::Xxh3)
+                .max_value(1);
         }
         let env = Arc::<ManualEnv>::clone(&self.env);
         let opened = Bucket::open_on(self.bytes.disk(), env, options);
@@ -669,11 +744,19 @@ impl History {
         let bucket = self.bucket.as_ref().unwrap();
         for index in 0..self.plan.key_count {
             let key = self.plan.keys.key(index);
-            let value = bucket.get(&key).unwrap_or_else(|error| panic!("{context}: {error}"));
+            let value = bucket
+                .get(&key)
+                .unwrap_or_else(|error| panic!("{context}: {error}"));
             self.model.check(&key, value.as_deref(), &context);
         }
-        let stats = bucket.stats().unwrap_or_else(|error| panic!("{context}: {error}"));
-        assert_eq!((stats.puts, stats.deletes), (self.puts, self.deletes), "{context}");
+        let stats = bucket
+            .stats()
+            .unwrap_or_else(|error| panic!("{context}: {error}"));
+        assert_eq!(
+            (stats.puts, stats.deletes),
+            (self.puts, self.deletes),
+            "{context}"
+        );
         assert!(stats.hits <= stats.gets, "{context}");
         if self.plan.keys.are_distinct() {
             let keys = u64::try_from(self.model.map.len()).unwrap();
@@ -696,30 +779,43 @@ fn run(test: &'static str, count: u64, plan: impl Fn(&mut Rng, u64) -> Plan) {
 
 #[test]
 fn in_memory() {
-    run("in_memory", 12, |rng, number| Plan::draw(rng, Place::Memory, number % 2 == 0));
+    run("in_memory", 16, |rng, number| {
+        Plan::draw(rng, Place::Memory, number % 2 == 0)
+    });
 }
 
 #[test]
 fn in_a_file() {
-    run("in_a_file", 6, |rng, number| Plan::draw(rng, Place::File, number % 2 == 0));
+    run("in_a_file", 8, |rng, number| {
+        Plan::draw(rng, Place::File, number % 2 == 0)
+    });
 }
 
 /// Every key of the bucket has the same hash, or one of a few.
 #[test]
 fn keys_that_collide() {
     collide::check();
-    run("keys_that_collide", 8, |rng, number| Plan {
+    run("keys_that_collide", 10, |rng, number| Plan {
         keys: Keys::Colliding(*rng.choice(&[1, 1, 2, 40]).unwrap()),
         hash: HashKind::Xxh3,
-        ..Plan::draw(rng, if number % 4 == 3 { Place::File } else { Place::Memory }, number % 2 == 0)
+        ..Plan::draw(
+            rng,
+            if number % 4 == 3 {
+                Place::File
+            } else {
+                Place::Memory
+            },
+            number % 2 == 0,
+        )
     });
 }
 
-/// Hashes that mean something else in an index slot, and neighbours that are indexed in the same place.
+/// Hashes that mean something else in an index slot, and neighbours that are indexed in the same
+/// place.
 #[test]
 fn keys_with_the_hashes_of_sentinels() {
     collide::check();
-    run("keys_with_the_hashes_of_sentinels", 6, |rng, number| Plan {
+    run("keys_with_the_hashes_of_sentinels", 8, |rng, number| Plan {
         keys: Keys::Sentinels,
         hash: HashKind::Xxh3,
         key_count: *rng.choice(&[9, 40, 1000]).unwrap(),

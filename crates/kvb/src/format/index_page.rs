@@ -43,7 +43,11 @@ pub const SENTINEL: u64 = 1;
 /// The hash a key is indexed under: the two sentinel values move up by two.
 #[inline]
 pub fn slot_hash(hash64: u64) -> u64 {
-    if hash64 <= SENTINEL { hash64 + 2 } else { hash64 }
+    if hash64 <= SENTINEL {
+        hash64 + 2
+    } else {
+        hash64
+    }
 }
 
 /// Slots in a page: the largest power of two that fits beside header and digest.
@@ -69,8 +73,12 @@ pub fn slot(page: &[u8], slot: usize) -> Option<IndexSlot> {
 pub fn slots(page: &[u8], first: usize) -> impl Iterator<Item = IndexSlot> {
     let count = slots_per_page(page.len() as u64) as usize;
     let end = IndexPageHeader::SIZE + count * IndexSlot::SIZE;
-    let bytes = page.get(IndexPageHeader::SIZE + first * IndexSlot::SIZE..end).unwrap_or(&[]);
-    bytes.chunks_exact(IndexSlot::SIZE).filter_map(|slot| IndexSlot::read_from_bytes(slot).ok())
+    let bytes = page
+        .get(IndexPageHeader::SIZE + first * IndexSlot::SIZE..end)
+        .unwrap_or(&[]);
+    bytes
+        .chunks_exact(IndexSlot::SIZE)
+        .filter_map(|slot| IndexSlot::read_from_bytes(slot).ok())
 }
 
 /// Writes slot `slot` of a page that is not sealed yet.
@@ -97,10 +105,12 @@ pub fn seal_page(page: &mut [u8], image_id: u64, pageid: u64, used: u32) -> Opti
         crc32c: U32::new(0),
     };
     seal(header.as_mut_bytes());
-    page.get_mut(..IndexPageHeader::SIZE)?.copy_from_slice(header.as_bytes());
+    page.get_mut(..IndexPageHeader::SIZE)?
+        .copy_from_slice(header.as_bytes());
     let at = digest_offset(slots);
     let value = digest(page, image_id, at)?;
-    page.get_mut(at..at + 8)?.copy_from_slice(&value.to_le_bytes());
+    page.get_mut(at..at + 8)?
+        .copy_from_slice(&value.to_le_bytes());
     Some(())
 }
 

@@ -19,8 +19,6 @@ pub const KIND_IMAGE: u16 = 1;
 pub const KIND_SIDE: u16 = 2;
 /// The extent holds the segment table.
 pub const KIND_TABLE: u16 = 3;
-/// The extent holds pages of the free-space map from its second page on.
-pub const KIND_FREE_MAP: u16 = 4;
 
 /// Section of run entries, ordered by slot hash, then key, then seqno from new to old.
 pub const SECTION_RUN: u32 = 1;
@@ -111,11 +109,19 @@ impl Meta {
             return None;
         }
         let sections = covered.get(MetaHead::SIZE..)?;
-        Some(Meta { head, sections: sections.chunks_exact(Section::SIZE).filter_map(read).collect() })
+        Some(Meta {
+            head,
+            sections: sections
+                .chunks_exact(Section::SIZE)
+                .filter_map(read)
+                .collect(),
+        })
     }
 
     /// The section of this kind.
     pub fn section(&self, kind: u32) -> Option<&Section> {
-        self.sections.iter().find(|section| section.kind.get() == kind)
+        self.sections
+            .iter()
+            .find(|section| section.kind.get() == kind)
     }
 }

@@ -64,9 +64,10 @@ impl RecordHeader {
     pub fn deadline_ns(&self) -> u64 {
         match self.ttl_secs.get() {
             0 => u64::MAX,
-            secs => {
-                self.timestamp_ns.get().saturating_add(u64::from(secs).saturating_mul(1_000_000_000))
-            }
+            secs => self
+                .timestamp_ns
+                .get()
+                .saturating_add(u64::from(secs).saturating_mul(1_000_000_000)),
         }
     }
 
@@ -174,7 +175,8 @@ pub fn stamp(bytes: &mut [u8], stamp: Stamp) -> Option<()> {
     header.reserved16 = U16::new(stamp.reserved16);
     let (head, rest) = bytes.split_at_mut_checked(RecordHeader::SIZE)?;
     let header_crc = crc(head.get(4..)?);
-    head.get_mut(..4)?.copy_from_slice(&header_crc.to_le_bytes());
+    head.get_mut(..4)?
+        .copy_from_slice(&header_crc.to_le_bytes());
     let (body, trailer) = rest.split_at_mut_checked(rest.len().checked_sub(TRAILER)?)?;
     let record_crc = crc32c::crc32c_append(crc(head), body);
     trailer.copy_from_slice(&record_crc.to_le_bytes());

@@ -1,8 +1,9 @@
 //! Keys made so that XXH3-64 gives them chosen hashes.
 //!
-//! Two holes of the function serve. For 17 to 128 bytes it adds products of input and a public secret; where eight
-//! bytes of the input equal the secret the product is zero, and the eight bytes beside them no longer matter. For
-//! 9 to 16 bytes it can be run backwards once the last eight bytes cancel the secret.
+//! Two holes of the function serve. For 17 to 128 bytes it adds products of input and a public
+//! secret; where eight bytes of the input equal the secret the product is zero, and the eight bytes
+//! beside them no longer matter. For 9 to 16 bytes it can be run backwards once the last eight
+//! bytes cancel the secret.
 
 #![allow(dead_code, reason = "every test file uses a part of this")]
 
@@ -28,7 +29,8 @@ pub(crate) fn colliding(group: u64, index: u64) -> Vec<u8> {
 
 /// A key of 16 bytes with exactly this hash.
 pub(crate) fn hashing_to(hash: u64) -> Vec<u8> {
-    // The steps of the function in reverse: xor-shift, multiply, xor-shift, add the length, swap the bytes, xor.
+    // The steps of the function in reverse: xor-shift, multiply, xor-shift, add the length, swap
+    // the bytes, xor.
     let mixed = hash ^ (hash >> 32);
     let mixed = mixed.wrapping_mul(inverse(FACTOR));
     let sum = mixed ^ (mixed >> 37);
@@ -38,12 +40,14 @@ pub(crate) fn hashing_to(hash: u64) -> Vec<u8> {
     key
 }
 
-/// What the function xors the first eight bytes of a 16-byte key with, taken from the key that hashes to zero.
+/// What the function xors the first eight bytes of a 16-byte key with, taken from the key that
+/// hashes to zero.
 fn flip() -> u64 {
     u64::from_le_bytes(HASHES_TO_ZERO) ^ 0_u64.wrapping_sub(16).swap_bytes()
 }
 
-/// The inverse of an odd number modulo 2^64, by Newton's steps: each doubles the bits that are right.
+/// The inverse of an odd number modulo 2^64, by Newton's steps: each doubles the bits that are
+/// right.
 fn inverse(odd: u64) -> u64 {
     (0..6).fold(odd, |guess, _| {
         guess.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(guess)))

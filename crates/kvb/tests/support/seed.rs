@@ -1,10 +1,12 @@
 //! Seeds of randomized tests, and how long those tests run.
 //!
-//! `KVB_SEED` replays a run, in decimal or as `0x` and hex digits; `KVB_ROUNDS` makes it that many times longer.
+//! `KVB_SEED` replays a run, in decimal or as `0x` and hex digits; `KVB_ROUNDS` makes it that many
+//! times longer.
 
 #![allow(dead_code, reason = "every test file uses a part of this")]
 
-/// The seed of a test: the one asked for, or a fresh one. It is printed, so that a failure can be replayed.
+/// The seed of a test: the one asked for, or a fresh one. It is printed, so that a failure can be
+/// replayed.
 pub(crate) fn seed(test: &str) -> u64 {
     let seed = match std::env::var("KVB_SEED") {
         Ok(text) => parse(&text).unwrap_or_else(|| panic!("KVB_SEED is not a number: {text}")),
