@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use crate::map::{Mapping, Region};
 
-/// Address space of a file in memory unless its maker says otherwise.
-pub(crate) const REGION: u64 = 64 << 20;
+/// Address space of a file in memory unless its maker says otherwise. It costs nothing until it is written to, and it
+/// is so much because a mapping that other threads read through should not have to be replaced.
+pub(crate) const REGION: u64 = 16 << 30;
 
 /// The bytes of one file in memory.
 #[derive(Debug)]

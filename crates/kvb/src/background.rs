@@ -42,18 +42,25 @@ impl Core {
         Ok(named)
     }
 
+    /// An extent for the next piece of a group larger than a segment. The reserve stays for others.
+    pub(crate) fn piece_extent(&self, first_len: u64) -> Result<NamedExtent> {
+        let mut keeper = self.lock_keeper();
+        if self.lock_supply().unsealed_pages() > self.fixed.segment_page_max {
+            keeper.tend(self)?;
+        }
+        let least = sealed_page_count(self.geometry(), HEADER_LEN + first_len, 1);
+        let named = keeper.name_extent(self, least.max(self.fixed.segment_page_max))?;
+        keeper.checkpoint(self)?;
+        Ok(named)
+    }
+
     /// Takes the smallest extent of the reserve that is large enough, or else the largest, unless too much waits to
     /// be sealed already.
     fn pick_extent(&self, least: u64, enough: u64, deletes_only: bool) -> Option<NamedExtent> {
         let mut supply = self.lock_supply();
-        let unsealed: u64 = supply
-            .sealing
-            .iter()
-            .map(|segment| segment.extent.page_count)
-            .sum();
-        // The last extent is for deletes on a full disk.
-        let spare = usize::from(!(deletes_only && supply.starved));
-        if unsealed > self.fixed.segment_page_max || supply.reserve.len() <= spare {
+        if supply.unsealed_pages() > self.fixed.segment_page_max
+            || supply.reserve.len() <= supply.spare(deletes_only)
+        {
             return None;
         }
         let pages = |extent: &NamedExtent| u64::from(extent.page_count.get());
@@ -125,8 +132,10 @@ impl Core {
 
     /// Freezes the active overlay, if there is anything in it and nothing is being merged.
     pub(crate) fn freeze(&self) -> bool {
-        // All the room it will ever need at once: growing would copy every entry again.
-        let room = with_quarter(self.overlay_max(&self.view.load()));
+        // If the last one was full, the next will be too; growing would copy every entry again.
+        let view = self.view.load();
+        let room = with_quarter(self.overlay_max(&view)).min(view.active.len().saturating_mul(2));
+        drop(view);
         let fresh = Arc::new(Overlay::with_room(room, self.env.random_u64()));
         let seqno = self.published.load(Ordering::Acquire);
         let mut frozen = false;

@@ -103,6 +103,8 @@ impl Batch {
 }
 
 fn ttl_secs(ttl: Duration) -> u32 {
-    let whole = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+    let whole = ttl
+        .as_secs()
+        .saturating_add(u64::from(ttl.subsec_nanos() > 0));
     u32::try_from(whole.max(1)).unwrap_or(u32::MAX)
 }

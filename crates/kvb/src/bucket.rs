@@ -76,6 +76,7 @@ impl Bucket {
 
     /// Opens the bucket on a disk of the caller's.
     pub fn open_on(disk: Arc<dyn Disk>, env: Arc<dyn Env>, options: Options) -> Result<Bucket> {
+        options.check()?;
         disk.lock()?;
         Bucket::start(disk, env, &options, false)
     }

@@ -8,6 +8,33 @@ use host::Env;
 /// Stamps further ahead of the wall than this are not believed.
 const AHEAD_MAX_NS: u64 = 24 * 3600 * 1_000_000_000;
 
+/// Collects time stamps from the log and leaves out those of a clock gone wrong.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stamps {
+    limit_ns: u64,
+    newest_ns: u64,
+    ignored: u64,
+}
+
+impl Stamps {
+    /// Stamps as seen at this time.
+    pub(crate) fn seen_at(wall_ns: u64) -> Stamps {
+        Stamps {
+            limit_ns: wall_ns.saturating_add(AHEAD_MAX_NS),
+            newest_ns: 0,
+            ignored: 0,
+        }
+    }
+
+    pub(crate) fn note(&mut self, stamp_ns: u64) {
+        if stamp_ns > self.limit_ns {
+            self.ignored += 1;
+        } else {
+            self.newest_ns = self.newest_ns.max(stamp_ns);
+        }
+    }
+}
+
 /// Gives stamps and judges deadlines.
 #[derive(Debug)]
 pub(crate) struct Clock {
@@ -16,23 +43,18 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    pub(crate) fn new(env: Arc<dyn Env>) -> Clock {
+    /// A clock that is not behind the stamps found.
+    pub(crate) fn new(env: Arc<dyn Env>, stamps: Stamps) -> Clock {
+        if stamps.ignored > 0 {
+            let count = stamps.ignored;
+            tracing::warn!(
+                count,
+                "time stamps over a day ahead of the clock are ignored"
+            );
+        }
         Clock {
             env,
-            newest: AtomicU64::new(0),
-        }
-    }
-
-    /// Takes note of a stamp found in the log.
-    pub(crate) fn observe(&self, stamp_ns: u64) {
-        let limit = self.env.unix_ns().saturating_add(AHEAD_MAX_NS);
-        if stamp_ns > limit {
-            tracing::warn!(
-                stamp_ns,
-                "a time stamp is over a day ahead of the clock; ignored"
-            );
-        } else {
-            self.newest.fetch_max(stamp_ns, Ordering::AcqRel);
+            newest: AtomicU64::new(stamps.newest_ns),
         }
     }
 

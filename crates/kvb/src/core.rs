@@ -72,6 +72,27 @@ pub(crate) struct Supply {
     pub(crate) closing: bool,
 }
 
+impl Supply {
+    /// Extents that must stay in reserve: the last one is for deletes on a full disk.
+    pub(crate) fn spare(&self, deletes_only: bool) -> usize {
+        usize::from(!(deletes_only && self.starved))
+    }
+
+    /// True if there is an extent of at least this many pages that may be taken.
+    pub(crate) fn has_extent(&self, pages: u64, deletes_only: bool) -> bool {
+        let fits = |extent: &NamedExtent| u64::from(extent.page_count.get()) >= pages;
+        self.reserve.len() > self.spare(deletes_only) && self.reserve.iter().any(fits)
+    }
+
+    /// Pages of segments that wait to be sealed.
+    pub(crate) fn unsealed_pages(&self) -> u64 {
+        self.sealing
+            .iter()
+            .map(|segment| segment.extent.page_count)
+            .sum()
+    }
+}
+
 /// An open bucket.
 #[derive(Debug)]
 pub(crate) struct Core {

@@ -112,7 +112,8 @@ fn write(disk: &Arc<dyn Disk>, fixed: &Fixed, keeper: &Keeper, first: NamedExten
         }
     };
     let put = |page: u64, bytes: &[u8]| disk.write_at(geometry.paddr(page), bytes).map_err(failed);
-    disk.allocate(0, geometry.paddr(keeper.b_page + 1))
+    // Blocks are reserved with the first growth; an empty bucket takes only those it writes.
+    disk.set_len(geometry.paddr(keeper.b_page + 1))
         .map_err(failed)?;
     put(
         keeper.image.extent.start_page,

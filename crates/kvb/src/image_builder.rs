@@ -67,6 +67,11 @@ impl<'a> ImageBuilder<'a> {
         self.page_count << self.slot_shift
     }
 
+    /// True if more than 15 of 16 slots are taken: probes would be long, and soon there would be no room at all.
+    pub(crate) fn is_too_full(&self) -> bool {
+        self.used > self.slot_count() / 16 * 15
+    }
+
     fn home(&self, hash: u64) -> u64 {
         hash & (self.slot_count() - 1)
     }

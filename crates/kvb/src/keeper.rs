@@ -20,6 +20,7 @@ use crate::format::roster::{NamedExtent, SegmentEntry};
 use crate::format::segment::Kind;
 use crate::image::{Image, ImagePlace};
 use crate::segment::write_passive;
+use crate::writer::Pieces;
 
 use zerocopy::little_endian::{U32, U64};
 
@@ -31,6 +32,8 @@ const SEGMENT_BYTES_MIN: u64 = 16 << 10;
 const GROWTH_BYTES_MAX: u64 = 64 << 20;
 /// Least a file grows at once, in bytes.
 const GROWTH_BYTES_MIN: u64 = 64 << 10;
+/// Bytes a segment takes in the table, rounded up.
+const TABLE_ENTRY_MAX: u64 = 64;
 /// Blocks are given back in steps of this many bytes, so that no commit waits long for the file's lock.
 const PUNCH_BYTES: u64 = 4 << 20;
 
@@ -104,7 +107,9 @@ impl Keeper {
         for extent in taken.rest.into_iter().chain([taken.extent]) {
             write_passive(&*core.disk, core.geometry(), Kind::Free, extent)?;
             let at = core.geometry().paddr(extent.start_page);
-            core.disk.sync_range(at, 512).map_err(Error::io("sync a free extent"))?;
+            core.disk
+                .sync_range(at, 512)
+                .map_err(Error::io("sync a free extent"))?;
         }
         Ok(taken.extent)
     }
@@ -155,7 +160,9 @@ impl Keeper {
     fn allocate(&self, core: &Core, pages: u64) -> Result<u64> {
         let geometry = core.geometry();
         let at = geometry.paddr(self.b_page + 1);
-        match core.disk.allocate(at, geometry.paddr(pages)) {
+        // The first time also what creation left without blocks, the journal above all.
+        let from = if self.segments.is_empty() { 0 } else { at };
+        match core.disk.allocate(from, at - from + geometry.paddr(pages)) {
             Ok(()) => {
                 core.log.cover(at + geometry.paddr(pages))?;
                 Ok(pages)
@@ -180,6 +187,27 @@ impl Keeper {
         self.next_seg_id += 1;
         self.named.push(named);
         Ok(named)
+    }
+
+    /// Makes sure that the pieces of a large group will find room, and the segment tables that registering them
+    /// takes.
+    pub(crate) fn secure_pieces(&mut self, core: &Core, pieces: Pieces) -> Result<()> {
+        let geometry = core.geometry();
+        let max = core.fixed.segment_page_max;
+        let in_free: u64 = self
+            .space
+            .iter()
+            .map(|extent| extent.page_count / max)
+            .sum();
+        let segments = u64::try_from(self.segments.len()).unwrap_or(u64::MAX) + pieces.ordinary;
+        let tables = 3 * geometry.pages(TABLE_ENTRY_MAX * segments + geometry.page_size);
+        let needed =
+            pieces.ordinary.saturating_sub(in_free) * max + pieces.oversized_pages + tables;
+        if self.space.raw_pages() >= needed {
+            Ok(())
+        } else {
+            self.grow(core, needed)
+        }
     }
 
     /// Seals what is full, refills the reserve, and writes a checkpoint if anything changed.

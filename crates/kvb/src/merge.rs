@@ -112,7 +112,6 @@ impl Core {
 
     /// Writes a new image beside the old one.
     fn build_image(&self, old: &Image, frozen: &Frozen) -> Result<Merged> {
-        let geometry = self.geometry();
         let mut puts = 0;
         frozen
             .overlay
@@ -121,7 +120,25 @@ impl Core {
         if self.image_pages(old.place.page_count(), keys) != old.place.page_count() {
             keys = self.count_merged(old, &frozen.overlay)?;
         }
-        let page_count = self.image_pages(old.place.page_count(), keys);
+        let mut page_count = self.image_pages(old.place.page_count(), keys);
+        loop {
+            // The count takes equal hashes for equal keys; if that was wrong, there are more.
+            match self.build_image_of(old, frozen, page_count, keys)? {
+                Some(merged) => return Ok(merged),
+                None => page_count *= 2,
+            }
+        }
+    }
+
+    /// Writes a new image of so many pages; `None` if they are too few.
+    fn build_image_of(
+        &self,
+        old: &Image,
+        frozen: &Frozen,
+        page_count: u64,
+        keys: u64,
+    ) -> Result<Option<Merged>> {
+        let geometry = self.geometry();
         let (extent, segments) = {
             let mut keeper = self.lock_keeper();
             let extent = keeper.allot(self, page_count + 1)?;
@@ -134,7 +151,10 @@ impl Core {
             bytes: HashMap::new(),
         };
         let merged = self.stream(old, &frozen.overlay, &mut builder, &mut dead);
-        let result = merged.and_then(|()| {
+        let result = merged.and_then(|is_whole| {
+            if !is_whole {
+                return Ok(None);
+            }
             let (used, filter) = builder.finish()?;
             let place = ImagePlace {
                 extent,
@@ -152,18 +172,15 @@ impl Core {
                 .map_err(Error::io("sync the new index image"))?;
             let image = Image::new(place, geometry);
             image.set_filter(filter);
-            Ok(image)
-        });
-        match result {
-            Ok(image) => Ok(Merged {
+            Ok(Some(Merged {
                 image: Arc::new(image),
                 dead: dead.bytes,
-            }),
-            Err(error) => {
-                self.lock_keeper().space.give_back(extent);
-                Err(error)
-            }
+            }))
+        });
+        if !matches!(result, Ok(Some(_))) {
+            self.lock_keeper().space.give_back(extent);
         }
+        result
     }
 
     /// How many keys there will be, give or take what the filter errs by.
@@ -177,14 +194,14 @@ impl Core {
         failed.map(|()| u64::try_from(count).unwrap_or(0))
     }
 
-    /// Feeds the builder in the order of the new table.
+    /// Feeds the builder in the order of the new table; false if the table is too small.
     fn stream(
         &self,
         old: &Image,
         overlay: &Overlay,
         builder: &mut ImageBuilder<'_>,
         dead: &mut Dead,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let mut changes: Vec<Change> = Vec::with_capacity(overlay.len());
         overlay.for_each(|hash, entry| changes.push((hash, entry)));
         let new_slots = builder.slot_count();
@@ -213,8 +230,11 @@ impl Core {
                 news.push(change);
             }
             self.merge_group(&olds, &news, builder, dead)?;
+            if builder.is_too_full() {
+                return Ok(false);
+            }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Merges what the image and the overlay say of one hash.

@@ -13,7 +13,7 @@ use std::sync::{Condvar, Mutex, OnceLock};
 use arc_swap::ArcSwap;
 use host::{Disk, Env};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Stamps};
 use crate::core::{Core, Fixed, Mode, Position, Supply};
 use crate::error::{Corrupt, Error, Result, What};
 use crate::extent::{Extent, Geometry};
@@ -103,12 +103,10 @@ pub(crate) fn mount(
         fixed.uuid,
     );
     report.journal_entries = ring.entries;
-    let tail = tail::scan(
-        &log,
-        fixed.geometry,
-        &root.roster.named,
-        root.extension.tail_seqno.get(),
-    );
+    let mut stamps = Stamps::seen_at(env.unix_ns());
+    stamps.note(root.extension.clock_unix_ns.get());
+    let tail_seqno = root.extension.tail_seqno.get();
+    let tail = tail::scan(&log, fixed.geometry, &root.roster.named, tail_seqno, stamps);
     report.records_scanned = tail.scanned;
     report.bytes_scanned = tail.bytes;
     report.records_discarded = tail.discarded;
@@ -384,9 +382,7 @@ fn assemble(
 ) -> Result<Core> {
     let fixed = parts.fixed.clone();
     let geometry = fixed.geometry;
-    let clock = Clock::new(Arc::clone(&env));
-    clock.observe(parts.root.extension.clock_unix_ns.get());
-    clock.observe(parts.tail.newest_ns);
+    let clock = Clock::new(Arc::clone(&env), parts.tail.stamps);
     let image = match parts.image {
         Some(place) => Image::new(place, geometry),
         None => Image::void(geometry),
@@ -593,6 +589,22 @@ fn load_segment(
     Ok(())
 }
 
+/// Writes a segment's bytes once more, as they are. If the last writer stopped because a sync failed, the system may show
+/// bytes that it will never write by itself; no later sync covers them unless they are written again.
+fn rewrite(core: &Core, segment: &Segment) -> Result<()> {
+    let start = core.geometry().paddr(segment.extent.start_page);
+    let len = usize::try_from(segment.len).map_err(|_| Error::corrupt(What::Record, start))?;
+    let bytes = core
+        .log
+        .bytes(start, len)
+        .ok_or_else(|| Error::corrupt(What::Record, start))?;
+    // Copied first: what is borrowed from the mapping must not be written to.
+    let copy = bytes.to_vec();
+    core.disk
+        .write_at(start, &copy)
+        .map_err(Error::io("write the tail once more"))
+}
+
 /// Makes the cut physical and the gap durable. Everything here may be done again after a crash.
 fn recover(core: &Core, parts: &Parts) -> Result<()> {
     let geometry = core.geometry();
@@ -602,6 +614,9 @@ fn recover(core: &Core, parts: &Parts) -> Result<()> {
     let mut keeper = core.lock_keeper();
     let mut freed = Vec::new();
     for segment in &parts.tail.segments {
+        if segment.last_seqno() > parts.root.extension.durable_seqno.get() {
+            rewrite(core, segment)?;
+        }
         freed.extend(keeper.register(core, segment)?);
     }
     let pieces = parts.aborted.iter().map(segment_extent);

@@ -48,8 +48,11 @@ pub(crate) fn choose(disk: &dyn Disk, file_len: u64) -> Result<Root> {
     }
     let mut best = first;
     for at in candidates {
-        let Ok(root) = load(disk, file_len, at) else {
-            continue;
+        let root = match load(disk, file_len, at) {
+            Ok(root) => root,
+            // A copy that cannot be read may be the newer one.
+            Err(Loss::Io(error)) => return Err(error),
+            Err(_) => continue,
         };
         let is_sibling = best.as_ref().is_none_or(|best| {
             (best.superblock.file_uuid_hi, best.superblock.file_uuid_lo)

@@ -4,6 +4,7 @@
 //! where the one before ended. It ends at the first record that does not fit, and what counts ends at the last
 //! commit mark before that.
 
+use crate::clock::Stamps;
 use crate::extent::{Extent, Geometry};
 use crate::format::index_page::slot_hash;
 use crate::format::record::{DELETE, Record};
@@ -32,8 +33,8 @@ pub(crate) struct Tail {
     pub(crate) discarded: u64,
     /// Bytes looked at.
     pub(crate) bytes: u64,
-    /// Newest time stamp of a committed record.
-    pub(crate) newest_ns: u64,
+    /// Time stamps of committed records.
+    pub(crate) stamps: Stamps,
 }
 
 /// A point behind a commit mark.
@@ -47,9 +48,16 @@ struct Cut {
 }
 
 /// Walks the named extents from `tail_seqno`.
-pub(crate) fn scan(log: &Log, geometry: Geometry, named: &[NamedExtent], tail_seqno: u64) -> Tail {
+pub(crate) fn scan(
+    log: &Log,
+    geometry: Geometry,
+    named: &[NamedExtent],
+    tail_seqno: u64,
+    stamps: Stamps,
+) -> Tail {
     let mut tail = Tail {
         next_seqno: tail_seqno,
+        stamps,
         ..Tail::default()
     };
     let mut begun = Vec::new();
@@ -137,7 +145,7 @@ fn walk(
         tail.scanned += 1;
         tail.bytes += len;
         if record.header.is_commit() {
-            tail.newest_ns = tail.newest_ns.max(record.header.timestamp_ns.get());
+            tail.stamps.note(record.header.timestamp_ns.get());
             *cut = Some(Cut {
                 segment: index,
                 count: segment.entries.len(),

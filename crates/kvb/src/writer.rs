@@ -54,6 +54,15 @@ struct Demand {
     is_big: bool,
 }
 
+/// The extents a group larger than a segment needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pieces {
+    /// Of the largest ordinary size.
+    pub(crate) ordinary: u64,
+    /// Pages of all that hold a single record larger than that.
+    pub(crate) oversized_pages: u64,
+}
+
 impl Writer {
     pub(crate) fn new(next_seqno: u64, ring: Ring) -> Writer {
         Writer {
@@ -85,7 +94,7 @@ impl Core {
                 self.sync_log(writer)
             };
         }
-        self.secure_room(writer, demand)?;
+        self.secure_room(writer, batches, demand)?;
         let count = usize::try_from(demand.count).unwrap_or(usize::MAX);
         self.secure_overlay(count)?;
         let result = self.append_group(writer, batches, demand, durability);
@@ -119,7 +128,15 @@ impl Core {
         }
         let timestamp_ns = self.clock.stamp();
         for batch in batches.iter_mut() {
-            self.append_batch(writer, batch, demand, timestamp_ns)?;
+            let appended = self.append_batch(writer, batch, demand, timestamp_ns);
+            appended.map_err(|error| match error {
+                // Too late to say that nothing was written.
+                Error::NoSpace if !writer.written.is_empty() => Error::Io {
+                    doing: "find space for the rest of a batch",
+                    source: std::io::ErrorKind::StorageFull.into(),
+                },
+                other => other,
+            })?;
         }
         self.make_durable(writer, durability)?;
         self.publish(writer)?;
@@ -133,7 +150,10 @@ impl Core {
             demand.count,
             batches.iter().map(|b| b.puts).sum(),
         );
-        self.after_commit(writer)
+        // The commit is done and seen. What fails from here on stops the next one.
+        let after = self.after_commit(writer);
+        let _ = self.latch(after);
+        Ok(())
     }
 
     /// Stamps a batch's records where they lie and writes them, segment by segment.
@@ -224,7 +244,11 @@ impl Core {
             self.hand_over(writer);
         }
         let remaining = u64::try_from(remaining).unwrap_or(u64::MAX);
-        let extent = self.next_extent(first_len, remaining, demand.deletes_only)?;
+        let extent = if demand.is_big {
+            self.piece_extent(first_len)?
+        } else {
+            self.next_extent(first_len, remaining, demand.deletes_only)?
+        };
         let segment = Segment {
             extent: crate::extent::Extent::new(
                 extent.start_page.get(),
@@ -370,68 +394,72 @@ impl Core {
     }
 
     /// Makes sure, before a byte is written, that the group will find room.
-    fn secure_room(&self, writer: &Writer, demand: Demand) -> Result<()> {
+    fn secure_room(&self, writer: &Writer, batches: &[Batch], demand: Demand) -> Result<()> {
         let geometry = self.geometry();
-        let active = writer.active.as_ref();
-        let in_active = active.is_some_and(|active| {
+        if demand.is_big {
+            let pieces = self.pieces(batches)?;
+            let result = self.lock_keeper().secure_pieces(self, pieces);
+            return self.latch(result);
+        }
+        let in_active = writer.active.as_ref().is_some_and(|active| {
             let len = active.len + demand.bytes;
-            sealed_page_count(geometry, len, active.count() + demand.count)
-                <= active.extent.page_count
+            let pages = sealed_page_count(geometry, len, active.count() + demand.count);
+            pages <= active.extent.page_count
         });
-        if in_active && !demand.is_big {
+        let needed = sealed_page_count(geometry, HEADER_LEN + demand.bytes, demand.count);
+        if in_active || self.lock_supply().has_extent(needed, demand.deletes_only) {
             return Ok(());
         }
-        let needed = sealed_page_count(geometry, HEADER_LEN + demand.bytes, demand.count) + 2;
-        let ready = {
-            let supply = self.lock_supply();
-            let spare = usize::from(!(demand.deletes_only && supply.starved));
-            let largest = supply
-                .reserve
-                .iter()
-                .map(|extent| u64::from(extent.page_count.get()))
-                .max();
-            supply.reserve.len() > spare && largest.is_some_and(|pages| pages >= needed)
-        };
-        if ready {
-            return Ok(());
-        }
-        let result = self.request_room(needed, demand);
+        let result = self.request_extent(needed, demand);
         self.latch(result)
     }
 
-    fn request_room(&self, needed: u64, demand: Demand) -> Result<()> {
+    fn request_extent(&self, needed: u64, demand: Demand) -> Result<()> {
         let mut keeper = self.lock_keeper();
         keeper.tend(self)?;
-        {
-            let supply = self.lock_supply();
-            let spare = usize::from(!demand.deletes_only);
-            if supply.starved && supply.reserve.len() <= spare {
-                return Err(Error::NoSpace);
+        let supply = self.lock_supply();
+        if supply.has_extent(needed, demand.deletes_only) {
+            return Ok(());
+        }
+        if supply.starved && supply.reserve.len() <= usize::from(!demand.deletes_only) {
+            return Err(Error::NoSpace);
+        }
+        drop(supply);
+        let named = keeper.name_extent(self, needed)?;
+        keeper.checkpoint(self)?;
+        self.lock_supply().reserve.push_back(named);
+        Ok(())
+    }
+
+    /// The extents that the pieces of a group larger than a segment will take.
+    fn pieces(&self, batches: &[Batch]) -> Result<Pieces> {
+        let geometry = self.geometry();
+        let max = self.fixed.segment_page_max;
+        let mut pieces = Pieces {
+            ordinary: 0,
+            oversized_pages: 0,
+        };
+        let (mut len, mut count) = (HEADER_LEN, 0);
+        for batch in batches {
+            let mut rest = batch.bytes.as_slice();
+            while !rest.is_empty() {
+                let record = record_len(rest)?;
+                if count == 0 || sealed_page_count(geometry, len + record, count + 1) > max {
+                    (len, count) = (HEADER_LEN, 0);
+                    match sealed_page_count(geometry, len + record, 1) {
+                        pages if pages > max => pieces.oversized_pages += pages,
+                        _ => pieces.ordinary += 1,
+                    }
+                }
+                len += record;
+                count += 1;
+                rest = usize::try_from(record)
+                    .ok()
+                    .and_then(|len| rest.get(len..))
+                    .unwrap_or(&[]);
             }
         }
-        if demand.is_big {
-            // Pieces are named one by one as they fill; here only the space is made sure of. Each piece costs up to
-            // two pages of rounding and the rest of the piece before it.
-            let needed = needed + needed / 4 + 64;
-            let have = keeper.space.raw_pages();
-            return if have >= needed {
-                Ok(())
-            } else {
-                keeper.grow(self, needed)
-            };
-        }
-        let largest = self
-            .lock_supply()
-            .reserve
-            .iter()
-            .map(|extent| u64::from(extent.page_count.get()))
-            .max();
-        if largest.is_none_or(|pages| pages < needed) {
-            let named = keeper.name_extent(self, needed)?;
-            keeper.checkpoint(self)?;
-            self.lock_supply().reserve.push_back(named);
-        }
-        Ok(())
+        Ok(pieces)
     }
 }
 

@@ -36,6 +36,8 @@ const SECOND: u64 = 1_000_000_000;
 const DAY: u64 = 24 * 3600 * SECOND;
 /// Where the wall clock of every history begins.
 const START: u64 = 20_000 * DAY;
+/// Address space of a bucket in memory: more than any history needs, so that it never moves.
+const CAPACITY: u64 = 1 << 30;
 /// Longest a history may take.
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -335,7 +337,7 @@ enum Bytes {
 impl Bytes {
     fn new(place: Place) -> Bytes {
         match place {
-            Place::Memory => Bytes::Memory(MemoryDisk::new()),
+            Place::Memory => Bytes::Memory(MemoryDisk::with_capacity(CAPACITY)),
             Place::File => {
                 let dir = tempfile::tempdir().unwrap();
                 let path = dir.path().join("model-0.kvb");
@@ -355,7 +357,11 @@ impl Bytes {
     /// Goes on with a copy of the bytes as they are now, as if the process had been killed.
     fn fork(&mut self, number: usize) {
         match self {
-            Bytes::Memory(disk) => *disk = MemoryDisk::from_bytes(disk.to_bytes()),
+            Bytes::Memory(disk) => {
+                let copy = MemoryDisk::with_capacity(CAPACITY);
+                copy.write_at(0, &disk.to_bytes()).unwrap();
+                *disk = copy;
+            }
             Bytes::File(dir, path) => {
                 let copy = dir.path().join(format!("model-{number}.kvb"));
                 std::fs::copy(&*path, &copy).unwrap();

@@ -1,6 +1,10 @@
 //! Rules that no state shows by itself: the order of writes and syncs, what is reused when, what is bounded.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 use std::sync::Arc;
 use std::time::Duration;
