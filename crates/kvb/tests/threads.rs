@@ -322,7 +322,7 @@ fn a_value_overwritten_in_its_own_batch_is_never_seen() {
                         }
                     });
                     let _done = Done(&done);
-                    for _ in 0..3000 * seed::rounds() {
+                    for _ in 0..6000 * seed::rounds() {
                         let mut batch = Batch::new();
                         for key in &keys {
                             (0..20).for_each(|_| {
