@@ -1,8 +1,7 @@
 //! A file in memory: a [`Region`] that is replaced by a larger one when the file outgrows it.
 //!
-//! Invariant: a mapping made before a replacement goes on showing the contents and the length of
-//! the moment of replacement, and no later writes. Whoever grows a file past `Mapping::capacity`
-//! maps it again.
+//! Invariant: a mapping made before a replacement goes on showing the file up to its own capacity, as
+//! a mapping of a real file does. Whoever grows a file past `Mapping::capacity` maps it again.
 
 use std::any::Any;
 use std::io;
@@ -18,6 +17,8 @@ pub(crate) const REGION: u64 = 16 << 30;
 #[derive(Debug)]
 pub(crate) struct Buffer {
     region: Region,
+    /// Regions the file outgrew that mappings still show.
+    outgrown: Vec<Region>,
 }
 
 impl Buffer {
@@ -25,6 +26,7 @@ impl Buffer {
     pub(crate) fn new(capacity: u64) -> io::Result<Self> {
         Ok(Buffer {
             region: Region::new(capacity)?,
+            outgrown: Vec::new(),
         })
     }
 
@@ -53,20 +55,34 @@ impl Buffer {
         }
         self.reserve(end)?;
         self.region.write(offset, data);
+        for region in &mut self.outgrown {
+            let room = region.capacity().saturating_sub(offset);
+            let fits = usize::try_from(room).map_or(data.len(), |room| room.min(data.len()));
+            region.write(
+                offset.min(region.capacity()),
+                data.get(..fits).unwrap_or(data),
+            );
+        }
         Ok(())
     }
 
     pub(crate) fn set_len(&mut self, len: u64) -> io::Result<()> {
         self.reserve(len)?;
         self.region.set_len(len);
+        for region in &mut self.outgrown {
+            region.set_len(len.min(region.capacity()));
+        }
         Ok(())
     }
 
     /// Zeros the part of a range that lies within the file.
     pub(crate) fn punch(&mut self, offset: u64, len: u64) {
         let end = offset.saturating_add(len).min(self.len());
-        if offset < end {
-            self.region.zero(offset, end);
+        for region in std::iter::once(&mut self.region).chain(&mut self.outgrown) {
+            let end = end.min(region.len());
+            if offset < end {
+                region.zero(offset, end);
+            }
         }
     }
 
@@ -86,7 +102,9 @@ impl Buffer {
         }
         let mut larger = Region::new(len.max(self.region.capacity().saturating_mul(2)))?;
         larger.write(0, self.region.bytes());
-        self.region = larger;
+        self.outgrown
+            .push(std::mem::replace(&mut self.region, larger));
+        self.outgrown.retain(Region::is_mapped);
         Ok(())
     }
 }

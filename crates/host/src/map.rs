@@ -303,6 +303,11 @@ impl Region {
         Mapping::over(Arc::clone(&self.memory), Arc::clone(&self.len), keep)
     }
 
+    /// True if some mapping shows this region.
+    pub(crate) fn is_mapped(&self) -> bool {
+        Arc::strong_count(&self.memory) > 1
+    }
+
     fn clear(&mut self, from: u64, to: u64) {
         let len = usize::try_from(to.saturating_sub(from)).expect("the range is in mapped memory");
         let from = usize::try_from(from).expect("the range is in mapped memory");

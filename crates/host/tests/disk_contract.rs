@@ -455,15 +455,22 @@ fn a_hole_gives_its_blocks_back() {
 }
 
 #[test]
-fn an_outgrown_mapping_in_memory_keeps_what_it_showed() {
+fn an_outgrown_mapping_in_memory_shows_the_file_up_to_its_capacity() {
     let disk = MemoryDisk::with_capacity(1);
     disk.write_at(0, b"old").unwrap();
     let mapping = disk.map(3).unwrap();
-    disk.set_len(mapping.capacity() + 1).unwrap();
+    let capacity = mapping.capacity();
+    disk.set_len(capacity + 10).unwrap();
     disk.write_at(0, b"new").unwrap();
-    assert_eq!(mapping.bytes(0, 3).unwrap(), b"old");
-    assert_eq!(mapping.valid_len(), 3);
-    assert_eq!(disk.map(3).unwrap().bytes(0, 3).unwrap(), b"new");
-    assert_eq!(&disk.to_bytes()[..4], b"new\0");
+    disk.write_at(capacity - 2, b"border").unwrap();
+    assert_eq!(mapping.bytes(0, 3).unwrap(), b"new");
+    assert_eq!(mapping.bytes(capacity - 2, 2).unwrap(), b"bo");
+    assert_eq!(mapping.valid_len(), capacity);
+    let larger = disk.map(capacity + 10).unwrap();
+    assert_eq!(larger.bytes(capacity - 2, 6).unwrap(), b"border");
+    disk.punch(0, capacity + 10).unwrap();
+    assert_eq!(mapping.bytes(0, 3).unwrap(), [0; 3]);
+    disk.set_len(1).unwrap();
+    assert!(mapping.bytes(0, 3).is_none());
     assert_eq!(MemoryDisk::from_bytes(vec![1, 2]).to_bytes(), [1, 2]);
 }

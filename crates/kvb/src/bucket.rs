@@ -1,5 +1,6 @@
 //! The bucket as its users see it.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,7 +32,6 @@ const IMAGE_AT_FLUSH: u64 = 4 << 20;
 /// A bucket, open in this process. Share it between threads by reference: reads take no lock, commits queue.
 ///
 /// Dropping it closes it and ignores errors; [`Bucket::close`] reports them.
-#[derive(Debug)]
 pub struct Bucket {
     core: Arc<Core>,
     threads: Vec<JoinHandle<()>>,
@@ -346,6 +346,16 @@ impl Bucket {
             let _ = thread.join();
         }
         flushed
+    }
+}
+
+impl fmt::Debug for Bucket {
+    /// Neither keys nor the hash's secret belong in a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bucket")
+            .field("commit_seqno", &self.core.position().seqno)
+            .field("read_only", &self.core.mode.read_only)
+            .finish_non_exhaustive()
     }
 }
 

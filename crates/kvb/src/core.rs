@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use host::{Disk, Env};
@@ -166,11 +166,21 @@ impl Core {
     }
 
     pub(crate) fn lock_writer(&self) -> MutexGuard<'_, Writer> {
-        lock(&self.writer)
+        self.lock_or_stop(&self.writer)
     }
 
     pub(crate) fn lock_keeper(&self) -> MutexGuard<'_, Keeper> {
-        lock(&self.keeper)
+        self.lock_or_stop(&self.keeper)
+    }
+
+    /// Takes a lock over state that decides what is written. If a thread panicked while it held it, nothing may be
+    /// built on that state any more: what is on disk is safe, and opening again recovers it.
+    fn lock_or_stop<'a, T>(&self, mutex: &'a Mutex<T>) -> MutexGuard<'a, T> {
+        mutex.lock().unwrap_or_else(|poisoned| {
+            let _ = self.stop_reason.set("a thread panicked".to_owned());
+            self.stopped.store(true, Ordering::Release);
+            poisoned.into_inner()
+        })
     }
 
     pub(crate) fn lock_supply(&self) -> MutexGuard<'_, Supply> {
@@ -194,10 +204,7 @@ impl Core {
     }
 }
 
-/// Takes a lock. A thread that panicked while it held one left the disk in a state that recovery covers and memory
-/// in a state that nothing should build on, so its panic goes on here.
+/// Takes a lock over state that is whole at any moment, so that a thread that panicked while it held it left no harm.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .expect("no thread panicked while holding this lock")
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

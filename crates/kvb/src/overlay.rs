@@ -139,6 +139,9 @@ impl Overlay {
         if !self.filter.may_contain(hash) {
             return Ok(Lookup::Absent);
         }
+        // Order: before any slot is read. A slot read first could name a record in the middle of a batch that is
+        // published only afterwards.
+        let horizon = published.load(Ordering::Acquire);
         let mut at = self.home(hash);
         loop {
             let (found, entry) = self.slot(at);
@@ -148,7 +151,11 @@ impl Overlay {
             if found == hash {
                 let record = log.record(entry & !DELETE_BIT)?;
                 if record.key == key {
-                    return self.visible(log, at, record, published);
+                    return if record.header.seqno.get() <= horizon {
+                        Ok(Lookup::Found(record))
+                    } else {
+                        self.visible_before(log, at, published)
+                    };
                 }
             }
             at = self.next(at);
@@ -159,21 +166,7 @@ impl Overlay {
         Ok(Lookup::Absent)
     }
 
-    /// The record a slot names, or the one before if its commit is not published yet.
-    #[inline]
-    fn visible<'a>(
-        &self,
-        log: &'a Log,
-        at: usize,
-        record: Record<'a>,
-        published: &AtomicU64,
-    ) -> Result<Lookup<'a>> {
-        if record.header.seqno.get() <= published.load(Ordering::Acquire) {
-            return Ok(Lookup::Found(record));
-        }
-        self.visible_before(log, at, published)
-    }
-
+    /// The record a slot named before a commit that is not published yet, or names now that it is.
     #[cold]
     fn visible_before<'a>(
         &self,
@@ -184,8 +177,10 @@ impl Overlay {
         // Under the lock the writer cannot clear `undo`. If the record is still too new after that, its commit is
         // under way, and `undo` tells what the slot named before it; a slot the commit made has no such entry.
         let undo = self.undo.read().expect("no panic under the lock");
+        // Order: as above.
+        let horizon = published.load(Ordering::Acquire);
         let record = log.record(self.slot(at).1 & !DELETE_BIT)?;
-        if record.header.seqno.get() <= published.load(Ordering::Acquire) {
+        if record.header.seqno.get() <= horizon {
             return Ok(Lookup::Found(record));
         }
         match undo.get(&at) {
@@ -203,6 +198,7 @@ impl Overlay {
         published: &AtomicU64,
     ) -> Result<Lookup<'a>> {
         let flood = self.flood.read().expect("no panic under the lock");
+        let horizon = published.load(Ordering::Acquire);
         for flooded in flood
             .get(&(hash, self.second_hash(key)))
             .into_iter()
@@ -212,7 +208,7 @@ impl Overlay {
             if record.key != key {
                 continue;
             }
-            if record.header.seqno.get() <= published.load(Ordering::Acquire) {
+            if record.header.seqno.get() <= horizon {
                 return Ok(Lookup::Found(record));
             }
             return match flooded.before {

@@ -39,6 +39,16 @@ struct Waiter {
     seat: Arc<Seat>,
 }
 
+impl Drop for Waiter {
+    /// Nobody waits forever, even if the leader panicked.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let reason = "the thread that led the commit panicked".to_owned();
+            self.seat.give(Outcome::Done(Err(Error::Stopped(reason))));
+        }
+    }
+}
+
 /// Where a queued commit waits for what becomes of it.
 #[derive(Debug, Default)]
 struct Seat {
