@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""Breaks each rule of the engine on purpose, one at a time, and shows which test notices.
+
+Works on a copy of the project in a temporary directory. Every break is a piece of source text and what takes its
+place; a piece that is not there any more is an error, so the list stays true. A break that no test notices is an
+error too.
+
+    tools/break_rules.py              all of them, about twenty minutes
+    tools/break_rules.py seqno seal   those whose rule contains one of the words
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SECONDS = 400
+
+# Rule, file, text, what takes its place, tests to run until one fails.
+BREAKS = [
+    ("a batch counts only with its mark", "tail.rs",
+     "if record.header.is_commit() {", "if record.header.is_commit() || true {", ["crash"]),
+    ("only the last record of a batch is marked", "writer.rs",
+     "reserved16: if is_last { MARK_COMMIT } else { 0 },", "reserved16: MARK_COMMIT,", ["crash"]),
+    ("the walk of the tail follows seqnos", "tail.rs",
+     "(record.header.seqno.get() == seqno).then_some(record)", "Some(record).filter(|_| seqno > 0)", ["crash"]),
+    ("mount leaves a gap of seqnos", "mount.rs",
+     "self.tail.next_seqno.max(self.durable_seqno + 1) + room / RECORD_MIN + 1",
+     "self.position().seqno + 1 + room / RECORD_MIN * 0", ["crash"]),
+    ("mount gives new segment ids", "mount.rs",
+     "named.seg_id.set(next_seg_id);", "let _ = &named;", ["rules"]),
+    ("torn is not rotten", "mount.rs",
+     "if tail.next_seqno <= durable_seqno {", "if tail.next_seqno <= durable_seqno && tail.scanned > 1 << 40 {",
+     ["damage"]),
+    ("the journal tells what was durable", "mount.rs",
+     ".max(ring.durable_seqno);", ".max(0);", ["damage"]),
+    ("a tail that may not be durable is written again", "mount.rs",
+     "            rewrite(core, segment)?;\n", "", ["faults"]),
+    ("seal: parts durable before the header", "segment.rs",
+     """        disk.sync().map_err(Error::io("sync a sealed segment"))?;
+""", "", ["crash"]),
+    ("cutting a free extent: headers synced in order", "keeper.rs",
+     """            core.disk
+                .sync_range(at, 512)
+                .map_err(Error::io("sync a free extent"))?;
+        }""", "            let _ = at;\n        }", ["crash", "strict_reader"]),
+    ("an allotted extent has a header at once", "keeper.rs",
+     """            write_passive(&*core.disk, core.geometry(), Kind::Free, extent)?;
+            return Ok(extent);""", "            return Ok(extent);", ["crash"]),
+    ("space is freed only after both superblocks", "checkpoint.rs",
+     "        self.epoch += 1;\n", "        self.release(core)?;\n        self.epoch += 1;\n", ["crash"]),
+    ("log extents are named before use", "keeper.rs",
+     "if !segments.is_empty() || !fresh.is_empty() {", "if !segments.is_empty() {", ["crash"]),
+    ("an image that a reader holds stays", "keeper.rs",
+     "Arc::strong_count(image) > 1)", "Arc::strong_count(image) > 1 << 30)", ["rules"]),
+    ("index pages are checked by digest", "image.rs",
+     ".and_then(|bytes| index_page::check_page(bytes, self.place.id, pageid))",
+     ".filter(|bytes| pageid > 0 && !bytes.is_empty())", ["damage"]),
+    ("key bytes are compared, image", "group.rs",
+     "if record.key == key {", "if record.key == key || !key.is_empty() {", ["model"]),
+    ("key bytes are compared, overlay", "overlay.rs",
+     "if known.key == key {\n                    if known.header.seqno.get() <= published {\n                        self.undo",
+     "if known.key == key || !key.is_empty() {\n                    if known.header.seqno.get() <= published {\n                        self.undo",
+     ["model"]),
+    ("hashes 0 and 1 move", "format/index_page.rs",
+     "hash64 + 2", "hash64", ["golden"]),
+    ("colliding keys find room in a new image", "image_builder.rs",
+     "self.used > self.slot_count() / 16 * 15", "self.used > u64::MAX - self.slot_count()", ["behaviour"]),
+    ("a flood of one hash stays cheap", "overlay.rs",
+     "const FLOOD: usize = 8;", "const FLOOD: usize = 1 << 30;", ["flood"]),
+    ("what a checkpoint names is synced before it", "checkpoint.rs",
+     """        let position = core.position();
+        core.disk.sync().map_err(Error::io("sync the log"))?;
+        self.write_superblocks(core, position)
+    }
+
+    /// A checkpoint with""",
+     """        let position = core.position();
+        self.write_superblocks(core, position)
+    }
+
+    /// A checkpoint with""", ["crash"]),
+    ("an image is synced before it is named", "merge.rs",
+     """            self.disk
+                .sync_range(at, len)
+                .map_err(Error::io("sync the new index image"))?;
+""", "            let _ = (at, len);\n", ["crash"]),
+    ("each superblock is synced", "checkpoint.rs",
+     """            core.disk
+                .sync_range(geometry.paddr(page), geometry.page_size)
+                .map_err(Error::io("sync a superblock"))?;
+""", "", ["crash"]),
+    ("an extension counts only with its epoch", "format/extension.rs",
+     "extension.epoch.get() == epoch", "(extension.epoch.get() == epoch || epoch > 0)", ["damage"]),
+    ("a roster counts only with its extension", "format/roster.rs",
+     "|| crc32c.to_le_bytes() != stored", "", ["crash", "damage"]),
+    ("superblock A is restored before B is written over", "mount.rs",
+     "        restore_a(&*core.disk, &parts.root)?;\n", "        let _ = restore_a;\n", ["crash"]),
+    ("the greater epoch counts", "root.rs",
+     "root.superblock.epoch.get() > best.superblock.epoch.get()",
+     "root.superblock.epoch.get() < best.superblock.epoch.get()", ["crash"]),
+    ("a copy of the superblock that cannot be read fails the open", "root.rs",
+     "            Err(Loss::Io(error)) => return Err(error),\n            Err(_) => continue,",
+     "            Err(_) => continue,", ["faults"]),
+    ("growth: the length is durable before B", "keeper.rs",
+     """        core.disk
+            .sync()
+            .map_err(Error::io("sync the grown bucket"))?;
+""", "", ["crash"]),
+    ("growth: new pages only after A", "keeper.rs",
+     "        self.space.set_raw_end(self.b_page);\n        self.write_superblocks(core, position)",
+     "        self.space.set_raw_end(self.b_page);\n        let _ = position;\n        Ok(())", ["crash"]),
+    ("the cut is physical", "mount.rs",
+     "        write_passive(&*core.disk, geometry, Kind::Free, extent)?;\n        freed.push(extent);",
+     "        freed.push(extent);", ["crash"]),
+    ("pieces of a lost batch are freed", "mount.rs",
+     "segments.split_off(kept)", "segments.split_off(segments.len().max(kept))", ["crash"]),
+    ("mount ends with a checkpoint", "mount.rs",
+     "    keeper.checkpoint(core)?;\n    for extent in freed", "    for extent in freed", ["crash"]),
+    ("the clock is not behind the newest stamp", "clock.rs",
+     "wall.max(newest)", "wall.max(newest * 0)", ["rules"]),
+    ("stamps a day ahead are not adopted", "clock.rs",
+     "if stamp_ns > self.limit_ns {", "if stamp_ns > self.limit_ns && stamp_ns == 0 {", ["rules", "model"]),
+    ("deadlines saturate", "format/record.rs",
+     "saturating_add", "wrapping_add", ["rules"]),
+    ("a durable commit covers relaxed ones before it", "writer.rs",
+     "[(at, len)] if !writer.unsynced => {", "[(at, len)] => {", ["crash"]),
+    ("a durable commit is synced", "writer.rs",
+     """                self.disk
+                    .sync_range(at, len)
+                    .map_err(Error::io("sync the log"))?;
+""", "                let _ = (at, len);\n", ["crash"]),
+    ("the journal follows the records", "writer.rs",
+     "        match *writer.written.as_slice() {",
+     """        if durability == Durability::Sync {
+            let entries = self.journal_entries(writer)?;
+            writer.ring.append(&*self.disk, &entries)?;
+        }
+        match *writer.written.as_slice() {""", ["rules"]),
+    ("readers see a commit only after its sync", "writer.rs",
+     "        self.make_durable(writer, durability)?;\n        self.publish(writer)?;",
+     "        self.publish(writer)?;\n        self.make_durable(writer, durability)?;", ["rules"]),
+    ("readers see a batch whole", "overlay.rs",
+     "return if record.header.seqno.get() <= horizon {",
+     "return if record.header.seqno.get() <= horizon.max(u64::MAX) {", ["threads"]),
+    ("a failed write stops the writer", "core.rs",
+     "            self.stopped.store(true, Ordering::Release);\n            tracing",
+     "            tracing", ["faults"]),
+    ("no space does not stop the writer", "core.rs",
+     "Error::NoSpace | Error::Invalid(_) | Error::TooLarge { .. }",
+     "Error::Invalid(_) | Error::TooLarge { .. }", ["faults"]),
+    ("the last extent is for deletes", "core.rs",
+     "usize::from(!(deletes_only && self.starved))", "usize::from(deletes_only || !deletes_only)", ["faults"]),
+    ("room for a large batch is made sure of before it is begun", "keeper.rs",
+     "if self.space.raw_pages() >= needed {", "if self.space.raw_pages() < u64::MAX {", ["faults"]),
+    ("at most two segments are unsealed", "background.rs",
+     "if self.lock_supply().unsealed_pages() > self.fixed.segment_page_max {",
+     "if self.lock_supply().unsealed_pages() > u64::MAX - 1 {", ["rules"]),
+    ("limits are checked before anything is written", "queue.rs",
+     "        batch.check(self.fixed.max_value)?;\n", "", ["limits"]),
+    ("one writer", "bucket.rs",
+     "        options.check()?;\n        disk.lock()?;", "        options.check()?;", ["limits"]),
+]
+
+
+def try_break(copy: Path, rule: str, file: str, text: str, other: str, tests: list) -> str:
+    path = copy / "crates/kvb/src" / file
+    source = path.read_text()
+    if text not in source:
+        return "STALE: the text is not there any more"
+    path.write_text(source.replace(text, other, 1))
+    try:
+        for test in tests:
+            command = ["cargo", "test", "-q", "-p", "kvb", "--test", test]
+            try:
+                done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=SECONDS)
+            except subprocess.TimeoutExpired:
+                return f"{test} (hangs)"
+            output = done.stdout + done.stderr
+            if "could not compile" in output:
+                return "STALE: does not compile\n" + output[-2000:]
+            if done.returncode != 0:
+                failed = re.findall(r"^    (\w[\w:]*)$", output, re.M)
+                first = failed[0] if failed else "ends the test process"
+                more = f" and {len(set(failed)) - 1} more" if len(set(failed)) > 1 else ""
+                return f"`{test}`: {first}{more}"
+        return "NOT NOTICED"
+    finally:
+        path.write_text(source)
+
+
+def main() -> int:
+    words = sys.argv[1:]
+    bad = 0
+    with tempfile.TemporaryDirectory() as directory:
+        copy = Path(directory) / "kvb"
+        skip = shutil.ignore_patterns("target", ".git", "bench")
+        shutil.copytree(ROOT, copy, skip)
+        for rule, *rest in [b for b in BREAKS if not words or any(w in b[0] for w in words)]:
+            result = try_break(copy, rule, *rest)
+            bad += result.startswith(("STALE", "NOT"))
+            print(f"| {rule} | {result} |", flush=True)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
