@@ -24,10 +24,7 @@ pub(crate) struct Buffer {
 impl Buffer {
     /// An empty file that holds `capacity` bytes before its memory must be replaced.
     pub(crate) fn new(capacity: u64) -> io::Result<Self> {
-        Ok(Buffer {
-            region: Region::new(capacity)?,
-            outgrown: Vec::new(),
-        })
+        Ok(Buffer { region: Region::new(capacity)?, outgrown: Vec::new() })
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -58,10 +55,7 @@ impl Buffer {
         for region in &mut self.outgrown {
             let room = region.capacity().saturating_sub(offset);
             let fits = usize::try_from(room).map_or(data.len(), |room| room.min(data.len()));
-            region.write(
-                offset.min(region.capacity()),
-                data.get(..fits).unwrap_or(data),
-            );
+            region.write(offset.min(region.capacity()), data.get(..fits).unwrap_or(data));
         }
         Ok(())
     }
@@ -102,8 +96,7 @@ impl Buffer {
         }
         let mut larger = Region::new(len.max(self.region.capacity().saturating_mul(2)))?;
         larger.write(0, self.region.bytes());
-        self.outgrown
-            .push(std::mem::replace(&mut self.region, larger));
+        self.outgrown.push(std::mem::replace(&mut self.region, larger));
         self.outgrown.retain(Region::is_mapped);
         Ok(())
     }
@@ -111,7 +104,5 @@ impl Buffer {
 
 /// The end of a range, or `InvalidInput` if it has none.
 pub(crate) fn end_of(offset: u64, len: u64) -> io::Result<u64> {
-    offset
-        .checked_add(len)
-        .ok_or_else(|| io::ErrorKind::InvalidInput.into())
+    offset.checked_add(len).ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }

@@ -19,18 +19,12 @@ pub(crate) struct Claim {
 impl Claim {
     /// A claim on a lock of its own.
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Claim {
-            taken: Arc::default(),
-            mine: AtomicBool::new(false),
-        })
+        Arc::new(Claim { taken: Arc::default(), mine: AtomicBool::new(false) })
     }
 
     /// Another handle's claim on the same lock, not holding it.
     pub(crate) fn sibling(&self) -> Arc<Self> {
-        Arc::new(Claim {
-            taken: Arc::clone(&self.taken),
-            mine: AtomicBool::new(false),
-        })
+        Arc::new(Claim { taken: Arc::clone(&self.taken), mine: AtomicBool::new(false) })
     }
 
     /// Takes the lock; taking it twice through one claim is fine.
@@ -39,9 +33,7 @@ impl Claim {
             return Ok(());
         }
         if self.taken.swap(true, Ordering::AcqRel) {
-            return Err(LockError::Held {
-                pid: Some(std::process::id()),
-            });
+            return Err(LockError::Held { pid: Some(std::process::id()) });
         }
         self.mine.store(true, Ordering::Release);
         Ok(())

@@ -49,10 +49,7 @@ pub(crate) fn check_name(name: &str) -> io::Result<()> {
     if plain {
         Ok(())
     } else {
-        Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "not a plain name",
-        ))
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain name"))
     }
 }
 

@@ -27,9 +27,7 @@ pub struct SystemEnv;
 impl Env for SystemEnv {
     fn unix_ns(&self) -> u64 {
         #[expect(clippy::disallowed_methods, reason = "the one place where time enters")]
-        let elapsed = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
     }
 
@@ -68,10 +66,7 @@ pub struct ManualEnv {
 impl ManualEnv {
     /// Starts the clock at `unix_ns` and the random sequence at `seed`.
     pub fn new(unix_ns: u64, seed: u64) -> Self {
-        ManualEnv {
-            unix_ns: AtomicU64::new(unix_ns),
-            state: AtomicU64::new(seed),
-        }
+        ManualEnv { unix_ns: AtomicU64::new(unix_ns), state: AtomicU64::new(seed) }
     }
 
     /// Sets the clock, forwards or backwards.
@@ -95,10 +90,7 @@ impl Env for ManualEnv {
     }
 
     fn random_u64(&self) -> u64 {
-        let state = self
-            .state
-            .fetch_add(STEP, Ordering::SeqCst)
-            .wrapping_add(STEP);
+        let state = self.state.fetch_add(STEP, Ordering::SeqCst).wrapping_add(STEP);
         mix(state)
     }
 

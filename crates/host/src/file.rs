@@ -62,10 +62,7 @@ impl FileDisk {
 
     /// Opens an existing file for reading and writing.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
-        Self::over(
-            OpenOptions::new().read(true).write(true).open(path)?,
-            Access::Write,
-        )
+        Self::over(OpenOptions::new().read(true).write(true).open(path)?, Access::Write)
     }
 
     /// Opens an existing file; every change is refused by the system.
@@ -203,9 +200,9 @@ impl Disk for FileDisk {
     fn lock(&self) -> Result<(), LockError> {
         match self.file.try_lock() {
             Ok(()) => Ok(()),
-            Err(TryLockError::WouldBlock) => Err(LockError::Held {
-                pid: holder::holder(&self.file),
-            }),
+            Err(TryLockError::WouldBlock) => {
+                Err(LockError::Held { pid: holder::holder(&self.file) })
+            }
             Err(TryLockError::Error(error)) => Err(LockError::Io(error)),
         }
     }

@@ -94,13 +94,7 @@ impl Mapping {
     ) -> io::Result<Self> {
         let base = NonNull::new(memory.as_mut_ptr()).ok_or(io::ErrorKind::OutOfMemory)?;
         let capacity = u64::try_from(memory.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        Ok(Mapping {
-            base,
-            capacity,
-            valid,
-            memory,
-            _keep: keep,
-        })
+        Ok(Mapping { base, capacity, valid, memory, _keep: keep })
     }
 
     /// Lends `len` bytes at `offset`, or nothing if the range is not inside the valid length.
@@ -147,9 +141,7 @@ impl Mapping {
         #[cfg(unix)]
         if let Ok(start) = usize::try_from(offset) {
             // Advice may be refused without harm.
-            let _refused = self
-                .memory
-                .advise_range(memmap2::Advice::WillNeed, start, len);
+            let _refused = self.memory.advise_range(memmap2::Advice::WillNeed, start, len);
         }
     }
 
@@ -159,9 +151,7 @@ impl Mapping {
     /// the flush of the device's cache, if the file was opened for writing.
     #[cfg(target_os = "linux")]
     pub(crate) fn flush(&self, offset: u64, len: u64) -> io::Result<bool> {
-        let inside = offset
-            .checked_add(len)
-            .is_some_and(|end| end <= self.capacity);
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.capacity);
         let (Ok(start), Ok(len), true) = (usize::try_from(offset), usize::try_from(len), inside)
         else {
             return Ok(false);
@@ -235,11 +225,7 @@ impl Region {
         let size = usize::try_from(capacity).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let memory = MmapOptions::new().len(size).no_reserve_swap().map_anon()?;
         let len = Arc::new(AtomicU64::new(0));
-        Ok(Region {
-            memory: Arc::new(MmapRaw::from(memory)),
-            capacity,
-            len,
-        })
+        Ok(Region { memory: Arc::new(MmapRaw::from(memory)), capacity, len })
     }
 
     pub(crate) fn capacity(&self) -> u64 {
@@ -252,10 +238,7 @@ impl Region {
 
     /// Moves the end; the bytes cut off become zero. The caller keeps it within the capacity.
     pub(crate) fn set_len(&mut self, len: u64) {
-        assert!(
-            len <= self.capacity,
-            "the owner makes a larger region first"
-        );
+        assert!(len <= self.capacity, "the owner makes a larger region first");
         let old = self.len();
         // Order: hide the bytes from new borrowers before they are cleared.
         self.len.store(len, Ordering::Release);
@@ -276,10 +259,7 @@ impl Region {
     pub(crate) fn write(&mut self, offset: u64, data: &[u8]) {
         let len = u64::try_from(data.len()).expect("a slice is shorter than 2^64");
         let end = offset.saturating_add(len);
-        assert!(
-            end <= self.capacity,
-            "the owner makes a larger region first"
-        );
+        assert!(end <= self.capacity, "the owner makes a larger region first");
         let start = usize::try_from(offset).expect("the range is in mapped memory");
         // SAFETY: the range is mapped (just checked). `&mut self` keeps other writers and `bytes`
         // out, and slices lent by mappings do not overlap it by the mapping contract. `data` may
@@ -335,11 +315,7 @@ impl Region {
     }
 
     fn clear_bytes(&mut self, start: usize, len: usize) {
-        assert!(
-            start
-                .checked_add(len)
-                .is_some_and(|end| end <= self.memory.len())
-        );
+        assert!(start.checked_add(len).is_some_and(|end| end <= self.memory.len()));
         // SAFETY: the range is mapped (just checked), and not lent out by the mapping contract.
         unsafe { std::ptr::write_bytes(self.memory.as_mut_ptr().add(start), 0, len) }
     }

@@ -29,18 +29,13 @@ impl MemoryDisk {
     /// An empty file that moves to larger memory, and must be mapped again, past `capacity` bytes.
     pub fn with_capacity(capacity: u64) -> Self {
         let buffer = Buffer::new(capacity).expect("address space for a file in memory");
-        MemoryDisk {
-            file: Arc::new(RwLock::new(buffer)),
-            claim: Claim::new(),
-        }
+        MemoryDisk { file: Arc::new(RwLock::new(buffer)), claim: Claim::new() }
     }
 
     /// A file with these contents.
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         let disk = MemoryDisk::new();
-        disk.write()
-            .write(0, &bytes)
-            .expect("memory for the contents");
+        disk.write().write(0, &bytes).expect("memory for the contents");
         disk
     }
 
@@ -51,10 +46,7 @@ impl MemoryDisk {
 
     /// A new handle to the same bytes, not holding the lock.
     pub fn reopen(&self) -> Self {
-        MemoryDisk {
-            file: Arc::clone(&self.file),
-            claim: self.claim.sibling(),
-        }
+        MemoryDisk { file: Arc::clone(&self.file), claim: self.claim.sibling() }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Buffer> {
@@ -90,11 +82,7 @@ impl Disk for MemoryDisk {
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
         let end = end_of(offset, len)?;
         let mut file = self.write();
-        if len > 0 && end > file.len() {
-            file.set_len(end)
-        } else {
-            Ok(())
-        }
+        if len > 0 && end > file.len() { file.set_len(end) } else { Ok(()) }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
@@ -170,17 +158,14 @@ impl Dir for MemoryDir {
 
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         check_name(name)?;
-        self.files()
-            .insert(name.to_owned(), MemoryDisk::from_bytes(bytes.to_vec()));
+        self.files().insert(name.to_owned(), MemoryDisk::from_bytes(bytes.to_vec()));
         Ok(())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         check_name(name)?;
         let removed = self.files().remove(name);
-        removed
-            .map(drop)
-            .ok_or_else(|| io::ErrorKind::NotFound.into())
+        removed.map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn names(&self) -> io::Result<Vec<String>> {

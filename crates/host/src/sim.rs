@@ -98,18 +98,12 @@ impl SimDisk {
             reads: Counted::default(),
             power,
         };
-        SimDisk {
-            file: Arc::new(Mutex::new(file)),
-            claim: Claim::new(),
-        }
+        SimDisk { file: Arc::new(Mutex::new(file)), claim: Claim::new() }
     }
 
     /// A new handle to the same file, not holding the lock.
     pub fn reopen(&self) -> Self {
-        SimDisk {
-            file: Arc::clone(&self.file),
-            claim: self.claim.sibling(),
-        }
+        SimDisk { file: Arc::clone(&self.file), claim: self.claim.sibling() }
     }
 
     /// A copy of the live contents, as a reader sees them while power lasts.
@@ -183,11 +177,7 @@ impl Simulated {
     fn run(&mut self, op: Op) -> io::Result<()> {
         self.power.check()?;
         let planned = self.calls.next();
-        let fault = if self.power.dies_now() {
-            Some(Fault::PowerLoss)
-        } else {
-            planned
-        };
+        let fault = if self.power.dies_now() { Some(Fault::PowerLoss) } else { planned };
         match fault {
             None => self.apply(op),
             Some(Fault::Eio) => Err(injected()),
@@ -195,19 +185,13 @@ impl Simulated {
             Some(Fault::ShortWrite) => {
                 if let Op::Write { offset, data } = op {
                     let half = data.get(..data.len() / 2).unwrap_or_default();
-                    self.apply(Op::Write {
-                        offset,
-                        data: Arc::from(half),
-                    })?;
+                    self.apply(Op::Write { offset, data: Arc::from(half) })?;
                 }
                 Err(injected())
             }
             Some(Fault::SyncFailsThenLies) => {
                 match op {
-                    Op::Sync => self.ops.push(Op::SyncFailed {
-                        offset: 0,
-                        len: u64::MAX,
-                    }),
+                    Op::Sync => self.ops.push(Op::SyncFailed { offset: 0, len: u64::MAX }),
                     Op::SyncRange { offset, len } => self.ops.push(Op::SyncFailed { offset, len }),
                     _ => {}
                 }
@@ -343,10 +327,7 @@ impl Counted {
     fn next(&mut self) -> Option<Fault> {
         let number = self.count;
         self.count += 1;
-        let forever = self
-            .from
-            .filter(|(first, _)| number >= *first)
-            .map(|(_, fault)| fault);
+        let forever = self.from.filter(|(first, _)| number >= *first).map(|(_, fault)| fault);
         self.once.remove(&number).or(forever)
     }
 
@@ -367,21 +348,13 @@ struct Power {
 impl Default for Power {
     fn default() -> Self {
         let dies_at = AtomicU64::new(u64::MAX);
-        Power {
-            off: AtomicBool::new(false),
-            steps: AtomicU64::new(0),
-            dies_at,
-        }
+        Power { off: AtomicBool::new(false), steps: AtomicU64::new(0), dies_at }
     }
 }
 
 impl Power {
     fn check(&self) -> io::Result<()> {
-        if self.off.load(Ordering::SeqCst) {
-            Err(io::Error::other("power lost"))
-        } else {
-            Ok(())
-        }
+        if self.off.load(Ordering::SeqCst) { Err(io::Error::other("power lost")) } else { Ok(()) }
     }
 
     fn cut(&self) {

@@ -1,10 +1,6 @@
 //! One contract, every directory, and what the simulated one does when power fails.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 use std::io::ErrorKind;
 
@@ -16,10 +12,7 @@ fn contract(dir: &dyn Dir) {
     disk.lock().unwrap();
     disk.write_at(0, b"bytes").unwrap();
     disk.sync().unwrap();
-    assert_eq!(
-        dir.create("b").unwrap_err().kind(),
-        ErrorKind::AlreadyExists
-    );
+    assert_eq!(dir.create("b").unwrap_err().kind(), ErrorKind::AlreadyExists);
     let again = dir.open("b").unwrap();
     let mut bytes = [0; 5];
     again.read_at(0, &mut bytes).unwrap();
@@ -47,9 +40,7 @@ fn contract(dir: &dyn Dir) {
     assert_eq!(dir.read("b").unwrap().unwrap(), b"");
     assert_eq!(dir.names().unwrap(), ["a", "b", "empty"]);
 
-    for name in [
-        "", ".", "..", ".hidden", "a/b", "/a", "../a", "a\\b", "c:a", "a\0",
-    ] {
+    for name in ["", ".", "..", ".hidden", "a/b", "/a", "../a", "a\\b", "c:a", "a\0"] {
         let errors = [
             dir.create(name).unwrap_err(),
             dir.open(name).unwrap_err(),
@@ -109,11 +100,7 @@ fn interrupted(change: fn(&SimDir) -> std::io::Result<()>, mut check: impl FnMut
         dir.power_off_at(first + step);
         let returned = change(&dir).is_ok();
         assert_eq!(returned, step == steps);
-        assert_eq!(
-            dir.read("a").is_ok(),
-            returned,
-            "without power nothing works"
-        );
+        assert_eq!(dir.read("a").is_ok(), returned, "without power nothing works");
         for seed in 0..200 {
             check(&dir.after_power_loss(seed), returned);
         }
@@ -126,10 +113,7 @@ fn a_replacement_is_all_or_nothing() {
     interrupted(
         |dir| dir.replace("a", &[2; 5000]),
         |found, returned| {
-            let bytes = found
-                .read("a")
-                .unwrap()
-                .expect("one of the two files is there");
+            let bytes = found.read("a").unwrap().expect("one of the two files is there");
             if bytes == [1; 3000] {
                 assert!(!returned, "the old file came back");
                 old += 1;
@@ -142,10 +126,7 @@ fn a_replacement_is_all_or_nothing() {
             assert_eq!(found.read("a").unwrap().unwrap(), b"next");
         },
     );
-    assert!(
-        old > 0 && new > 0,
-        "both outcomes of an interruption are found: {old} and {new}"
-    );
+    assert!(old > 0 && new > 0, "both outcomes of an interruption are found: {old} and {new}");
 }
 
 #[test]

@@ -1,11 +1,7 @@
 //! One contract, every disk: each case below runs against real files, files in memory and simulated
 //! files, the latter two also with memory so small that it must be replaced all the time.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -83,11 +79,7 @@ fn what_was_written_is_read(open: Open) {
     disk.write_at(6, b"there").unwrap();
     disk.write_at(3, b"").unwrap();
     assert_eq!(contents(&*disk), b"hello there");
-    assert_eq!(
-        contents(&*open()),
-        b"hello there",
-        "another handle sees the same file"
-    );
+    assert_eq!(contents(&*open()), b"hello there", "another handle sees the same file");
     let mut middle = [0; 4];
     disk.read_at(4, &mut middle).unwrap();
     assert_eq!(&middle, b"o th");
@@ -98,11 +90,7 @@ fn a_short_read_is_an_error(open: Open) {
     disk.write_at(0, &[1; 100]).unwrap();
     for (offset, len) in [(0, 101), (99, 2), (100, 1), (5000, 1)] {
         let error = disk.read_at(offset, &mut vec![0; len]).unwrap_err();
-        assert_eq!(
-            error.kind(),
-            ErrorKind::UnexpectedEof,
-            "{len} bytes at {offset}"
-        );
+        assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{len} bytes at {offset}");
     }
     disk.read_at(100, &mut []).unwrap();
     disk.read_at(99, &mut [0]).unwrap();
@@ -153,12 +141,7 @@ fn a_hole_reads_as_zeros_and_keeps_the_length(open: Open) {
     let disk = open();
     let mut expected = vec![9; 1 << 20];
     disk.write_at(0, &expected).unwrap();
-    for (offset, len) in [
-        (100, 50),
-        (5000, 700_001),
-        (1 << 19, 0),
-        ((1 << 20) - 10, 1000),
-    ] {
+    for (offset, len) in [(100, 50), (5000, 700_001), (1 << 19, 0), ((1 << 20) - 10, 1000)] {
         disk.punch(offset, len).unwrap();
         let start = usize::try_from(offset).unwrap();
         let end = (start + usize::try_from(len).unwrap()).min(expected.len());
@@ -174,23 +157,12 @@ fn syncing_any_range_works(open: Open) {
     disk.sync().unwrap();
     disk.sync_range(0, 4096).unwrap();
     disk.write_at(0, &vec![3; 300_000]).unwrap();
-    for (offset, len) in [
-        (0, 0),
-        (0, 1),
-        (511, 2),
-        (4097, 8191),
-        (0, 300_000),
-        (299_999, 5000),
-    ] {
+    for (offset, len) in [(0, 0), (0, 1), (511, 2), (4097, 8191), (0, 300_000), (299_999, 5000)] {
         disk.sync_range(offset, len).unwrap();
     }
     disk.sync_range(1 << 30, 10).unwrap();
     disk.sync().unwrap();
-    assert_eq!(
-        disk.len().unwrap(),
-        300_000,
-        "syncing past the end does not extend"
-    );
+    assert_eq!(disk.len().unwrap(), 300_000, "syncing past the end does not extend");
 }
 
 fn impossible_ranges_are_refused(open: Open) {
@@ -227,30 +199,15 @@ fn a_mapping_ends_where_the_file_ends(open: Open) {
     assert_eq!(mapping.valid_len(), 0);
     assert!(mapping.bytes(0, 1).is_none());
     disk.write_at(0, &[1; 100]).unwrap();
-    assert_eq!(
-        mapping.bytes(0, 100),
-        Some(&[1; 100][..]),
-        "growth by writing"
-    );
+    assert_eq!(mapping.bytes(0, 100), Some(&[1; 100][..]), "growth by writing");
     assert_eq!(mapping.bytes(100, 0), Some(&[][..]));
     for (offset, len) in [(0, 101), (100, 1), (101, 0), (u64::MAX, 1), (1, usize::MAX)] {
-        assert!(
-            mapping.bytes(offset, len).is_none(),
-            "{len} bytes at {offset}"
-        );
+        assert!(mapping.bytes(offset, len).is_none(), "{len} bytes at {offset}");
     }
     disk.set_len(200).unwrap();
-    assert_eq!(
-        mapping.bytes(150, 50),
-        Some(&[0; 50][..]),
-        "growth by length"
-    );
+    assert_eq!(mapping.bytes(150, 50), Some(&[0; 50][..]), "growth by length");
     disk.allocate(200, 100).unwrap();
-    assert_eq!(
-        mapping.bytes(250, 50),
-        Some(&[0; 50][..]),
-        "growth by allocation"
-    );
+    assert_eq!(mapping.bytes(250, 50), Some(&[0; 50][..]), "growth by allocation");
     disk.set_len(50).unwrap();
     assert_eq!(mapping.valid_len(), 50);
     assert!(mapping.bytes(0, 51).is_none());
@@ -320,11 +277,7 @@ fn any_sequence_of_calls_behaves_like_a_vector(open: Open) {
     let mut mapping = disk.map(0).unwrap();
     for round in 0..400 {
         let offset = dice.usize(..400_000);
-        let len = if dice.bool() {
-            dice.usize(..2000)
-        } else {
-            dice.usize(..300_000)
-        };
+        let len = if dice.bool() { dice.usize(..2000) } else { dice.usize(..300_000) };
         let (from, count) = (u64::try_from(offset).unwrap(), u64::try_from(len).unwrap());
         match dice.u32(..8) {
             0 => {
@@ -355,11 +308,7 @@ fn any_sequence_of_calls_behaves_like_a_vector(open: Open) {
         if mapping.capacity() < end {
             mapping = disk.map(end).unwrap();
         }
-        assert_eq!(
-            end,
-            u64::try_from(model.len()).unwrap(),
-            "seed {seed} round {round}"
-        );
+        assert_eq!(end, u64::try_from(model.len()).unwrap(), "seed {seed} round {round}");
         let mapped = mapping.bytes(0, model.len()).unwrap();
         assert!(mapped == model, "mapped: seed {seed} round {round}");
         assert!(contents(&*disk) == model, "read: seed {seed} round {round}");
@@ -390,8 +339,7 @@ fn readers_and_a_writer_share_a_file(open: Open) {
         }
         for block in 0..600_usize {
             let data = [u8::try_from(block % 251).unwrap() + 1; BLOCK];
-            disk.write_at(u64::try_from(block * BLOCK).unwrap(), &data)
-                .unwrap();
+            disk.write_at(u64::try_from(block * BLOCK).unwrap(), &data).unwrap();
         }
     });
 }
@@ -402,10 +350,7 @@ fn a_file_is_created_once_and_not_writable_for_others() {
     let path = dir.path().join("disk");
     FileDisk::open(&path).unwrap_err();
     FileDisk::create_new(&path).unwrap();
-    assert_eq!(
-        FileDisk::create_new(&path).unwrap_err().kind(),
-        ErrorKind::AlreadyExists
-    );
+    assert_eq!(FileDisk::create_new(&path).unwrap_err().kind(), ErrorKind::AlreadyExists);
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;

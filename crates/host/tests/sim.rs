@@ -1,11 +1,7 @@
 //! The simulated disk against its own contract: every image is legal, and everything the contract
 //! leaves open does happen.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -30,11 +26,7 @@ struct Oracle {
 impl Oracle {
     fn new(file: Vec<u8>) -> Self {
         let lengths = BTreeSet::from([file.len()]);
-        Oracle {
-            copies: vec![file],
-            since: BTreeMap::new(),
-            lengths,
-        }
+        Oracle { copies: vec![file], since: BTreeMap::new(), lengths }
     }
 
     fn apply(&mut self, op: &Op) {
@@ -71,12 +63,7 @@ impl Oracle {
     }
 
     fn check(&self, image: &[u8]) {
-        assert!(
-            self.lengths.contains(&image.len()),
-            "{} of {:?}",
-            image.len(),
-            self.lengths
-        );
+        assert!(self.lengths.contains(&image.len()), "{} of {:?}", image.len(), self.lengths);
         for (sector, found) in image.chunks(SECTOR).enumerate() {
             let from = self.since.get(&sector).copied().unwrap_or(0);
             let legal = self.copies[from..].iter().any(|copy| {
@@ -97,11 +84,7 @@ fn busy(seed: u64, cut: bool) -> Trace {
     let disk = SimDisk::with_region(vec![0xAA; 5000], 1);
     for value in 0..60 {
         let offset = dice.u64(..12_000);
-        let len = if dice.bool() {
-            dice.u64(..40)
-        } else {
-            dice.u64(..3000)
-        };
+        let len = if dice.bool() { dice.u64(..40) } else { dice.u64(..3000) };
         match dice.u32(..20) {
             0 | 1 => disk.sync().unwrap(),
             2..=4 => disk.sync_range(offset, len).unwrap(),
@@ -112,8 +95,7 @@ fn busy(seed: u64, cut: bool) -> Trace {
             9 => disk.mark(value),
             _ => {
                 let byte = u8::try_from(value).unwrap() + 1;
-                disk.write_at(offset, &vec![byte; usize::try_from(len).unwrap()])
-                    .unwrap();
+                disk.write_at(offset, &vec![byte; usize::try_from(len).unwrap()]).unwrap();
             }
         }
     }
@@ -139,10 +121,7 @@ fn every_image_is_legal_at_every_point() {
                 images += 1;
             }
             assert_eq!(point.image(Keep::All), *oracle.copies.last().unwrap());
-            assert_eq!(
-                point.image(Keep::Prefix(point.pending())),
-                point.image(Keep::All)
-            );
+            assert_eq!(point.image(Keep::Prefix(point.pending())), point.image(Keep::All));
             assert_eq!(point.image(Keep::Prefix(0)), point.image(Keep::None));
         }
     }
@@ -152,13 +131,7 @@ fn every_image_is_legal_at_every_point() {
 #[test]
 fn walking_and_replaying_agree() {
     let trace = busy(7, true);
-    let keeps = [
-        Keep::None,
-        Keep::All,
-        Keep::OnlyLast,
-        Keep::DropOne(1),
-        Keep::Random(3),
-    ];
+    let keeps = [Keep::None, Keep::All, Keep::OnlyLast, Keep::DropOne(1), Keep::Random(3)];
     let mut points = trace.points();
     let mut count = 0;
     while let Some(point) = points.advance() {
@@ -175,9 +148,7 @@ fn walking_and_replaying_agree() {
 fn outcomes(disk: &SimDisk, seeds: u64) -> BTreeSet<Vec<u8>> {
     let trace = disk.trace();
     let point = trace.point(trace.len());
-    (0..seeds)
-        .map(|seed| point.image(Keep::Random(seed)))
-        .collect()
+    (0..seeds).map(|seed| point.image(Keep::Random(seed))).collect()
 }
 
 #[test]
@@ -189,10 +160,7 @@ fn all_combinations_of_two_versions_of_two_sectors_are_found() {
     assert_eq!(found.len(), 9, "each sector is old, first or second");
     for image in found {
         for sector in image.chunks(SECTOR) {
-            assert!(
-                sector.iter().all(|byte| *byte == sector[0]),
-                "a torn sector"
-            );
+            assert!(sector.iter().all(|byte| *byte == sector[0]), "a torn sector");
         }
     }
 }
@@ -217,10 +185,7 @@ fn a_version_is_the_whole_sector_as_it_was() {
     disk.write_at(10, b"a").unwrap();
     disk.write_at(20, b"b").unwrap();
     for image in outcomes(&disk, 300) {
-        assert!(
-            image[20] == 0 || image[10] == b'a',
-            "the second write carried the first"
-        );
+        assert!(image[20] == 0 || image[10] == b'a', "the second write carried the first");
     }
     let image = disk.trace().image(2, Keep::OnlyLast);
     assert_eq!((image[10], image[20]), (b'a', b'b'));
@@ -238,10 +203,7 @@ fn what_was_synced_is_in_every_image() {
     // The write begins inside a sector, whose first bytes it does not change.
     assert!(found.iter().all(|image| image[..4000] == [1; 4000]));
     let lost = found.iter().filter(|image| image.len() == 5000).count();
-    assert!(
-        lost > 0 && lost < found.len(),
-        "the new length is lost sometimes"
-    );
+    assert!(lost > 0 && lost < found.len(), "the new length is lost sometimes");
     assert_eq!(disk.trace().point(3).mark(), None);
     assert_eq!(disk.trace().point(4).mark(), Some(1));
 }
@@ -250,18 +212,12 @@ fn what_was_synced_is_in_every_image() {
 fn the_named_choices_do_what_they_say() {
     let disk = SimDisk::from_image(vec![0; 4 * SECTOR]);
     for (sector, value) in [(0, 1), (1, 2), (2, 3), (0, 4)] {
-        disk.write_at(wide(sector * SECTOR), &[value; SECTOR])
-            .unwrap();
+        disk.write_at(wide(sector * SECTOR), &[value; SECTOR]).unwrap();
     }
     let trace = disk.trace();
     let point = trace.point(4);
-    let first_bytes = |keep| -> Vec<u8> {
-        point
-            .image(keep)
-            .chunks(SECTOR)
-            .map(|sector| sector[0])
-            .collect()
-    };
+    let first_bytes =
+        |keep| -> Vec<u8> { point.image(keep).chunks(SECTOR).map(|sector| sector[0]).collect() };
     assert_eq!(point.pending(), 4);
     assert_eq!(first_bytes(Keep::None), [0, 0, 0, 0]);
     assert_eq!(first_bytes(Keep::All), [4, 2, 3, 0]);
@@ -270,11 +226,7 @@ fn the_named_choices_do_what_they_say() {
     assert_eq!(first_bytes(Keep::DropOne(3)), [1, 2, 3, 0]);
     assert_eq!(first_bytes(Keep::DropOne(9)), [4, 2, 3, 0]);
     assert_eq!(first_bytes(Keep::Prefix(2)), [1, 2, 0, 0]);
-    assert_eq!(
-        point.image(Keep::Random(5)),
-        trace.image(4, Keep::Random(5)),
-        "reproducible"
-    );
+    assert_eq!(point.image(Keep::Random(5)), trace.image(4, Keep::Random(5)), "reproducible");
 }
 
 #[test]
@@ -320,10 +272,7 @@ fn a_range_sync_covers_its_sectors_and_the_length_it_needs() {
         assert!(image[3 * SECTOR..5 * SECTOR].iter().all(|byte| *byte == 1));
     }
     for sector in [0, 1, 2, 5, 6, 7] {
-        assert!(
-            found.iter().any(|image| image[sector * SECTOR] == 0),
-            "sector {sector} is open"
-        );
+        assert!(found.iter().any(|image| image[sector * SECTOR] == 0), "sector {sector} is open");
     }
     disk.sync().unwrap();
     assert_eq!(outcomes(&disk, 100).len(), 1);
@@ -362,18 +311,9 @@ fn faults_hit_the_call_they_were_planned_for() {
     disk.fail(3, Fault::ShortWrite);
     disk.fail(4, Fault::ShortWrite);
     disk.write_at(0, &[1; 10]).unwrap();
-    assert_eq!(
-        disk.write_at(10, &[2; 10]).unwrap_err().kind(),
-        ErrorKind::Other
-    );
-    assert_eq!(
-        disk.allocate(0, 1000).unwrap_err().kind(),
-        ErrorKind::StorageFull
-    );
-    assert_eq!(
-        disk.write_at(20, &[3; 10]).unwrap_err().kind(),
-        ErrorKind::Other
-    );
+    assert_eq!(disk.write_at(10, &[2; 10]).unwrap_err().kind(), ErrorKind::Other);
+    assert_eq!(disk.allocate(0, 1000).unwrap_err().kind(), ErrorKind::StorageFull);
+    assert_eq!(disk.write_at(20, &[3; 10]).unwrap_err().kind(), ErrorKind::Other);
     disk.set_len(5).unwrap_err();
     disk.write_at(40, &[4; 10]).unwrap();
     assert_eq!(disk.op_count(), 6);
@@ -387,10 +327,7 @@ fn faults_hit_the_call_they_were_planned_for() {
     disk.fail_from(7, Fault::Enospc);
     disk.sync().unwrap();
     for _ in 0..3 {
-        assert_eq!(
-            disk.set_len(200).unwrap_err().kind(),
-            ErrorKind::StorageFull
-        );
+        assert_eq!(disk.set_len(200).unwrap_err().kind(), ErrorKind::StorageFull);
     }
     disk.clear_faults();
     disk.set_len(200).unwrap();
@@ -417,11 +354,7 @@ fn a_full_disk_changes_nothing() {
     let disk = SimDisk::from_image(vec![1; 1000]);
     disk.set_capacity(Some(1500));
     disk.write_at(1000, &[2; 500]).unwrap();
-    for result in [
-        disk.write_at(1499, &[3; 2]),
-        disk.set_len(1501),
-        disk.allocate(1000, 501),
-    ] {
+    for result in [disk.write_at(1499, &[3; 2]), disk.set_len(1501), disk.allocate(1000, 501)] {
         assert_eq!(result.unwrap_err().kind(), ErrorKind::StorageFull);
     }
     assert_eq!((disk.len().unwrap(), disk.to_bytes()[1499]), (1500, 2));
@@ -443,10 +376,7 @@ fn after_a_failed_sync_success_means_nothing_until_written_again() {
     disk.sync().unwrap();
     disk.sync_range(0, 512).unwrap();
     let found = outcomes(&disk, 200);
-    assert!(
-        found.iter().all(|image| image[1024] == 2),
-        "the later write is safe"
-    );
+    assert!(found.iter().all(|image| image[1024] == 2), "the later write is safe");
     let kinds: BTreeSet<u8> = found.iter().map(|image| image[0]).collect();
     assert_eq!(kinds, BTreeSet::from([0, 1]), "the earlier one is not");
 
@@ -500,21 +430,15 @@ fn after_power_loss_nothing_works_and_the_dying_write_may_be_found() {
     disk.reopen().lock().unwrap_err();
     assert!(mapping.bytes(0, 10).is_some(), "memory stays readable");
     let found = outcomes(&disk, 500);
-    let halves: BTreeSet<(u8, u8)> = found
-        .iter()
-        .map(|image| (image[1024], image[1024 + SECTOR]))
-        .collect();
+    let halves: BTreeSet<(u8, u8)> =
+        found.iter().map(|image| (image[1024], image[1024 + SECTOR])).collect();
     assert_eq!(halves, BTreeSet::from([(0, 0), (0, 2), (2, 0), (2, 2)]));
 
     let disk = SimDisk::from_image(vec![0; 4 * SECTOR]);
     disk.write_at(0, &[1; SECTOR]).unwrap();
     disk.fail(1, Fault::PowerLoss);
     disk.sync().unwrap_err();
-    assert_eq!(
-        outcomes(&disk, 100).len(),
-        2,
-        "an interrupted sync promises nothing"
-    );
+    assert_eq!(outcomes(&disk, 100).len(), 2, "an interrupted sync promises nothing");
 }
 
 #[test]
@@ -523,8 +447,5 @@ fn power_can_be_cut_between_calls() {
     disk.write_at(0, b"x").unwrap();
     disk.power_off();
     disk.sync().unwrap_err();
-    assert_eq!(
-        outcomes(&disk, 100),
-        BTreeSet::from([vec![], vec![0], vec![b'x']])
-    );
+    assert_eq!(outcomes(&disk, 100), BTreeSet::from([vec![], vec![0], vec![b'x']]));
 }

@@ -44,31 +44,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         apply_block(&bucket, block)?;
     }
     report("transfers", BLOCKS * TRANSFERS, start);
-    println!(
-        "   money in the ledger: {} (must be {})",
-        total(&bucket)?,
-        ACCOUNTS * 1_000
-    );
+    println!("   money in the ledger: {} (must be {})", total(&bucket)?, ACCOUNTS * 1_000);
 
     println!("3. Store something that expires in one second, and wait.");
     bucket.put_for(b"session", b"token", Duration::from_secs(1))?;
-    println!(
-        "   now:   {}",
-        if bucket.exists(b"session")? {
-            "there"
-        } else {
-            "gone"
-        }
-    );
+    println!("   now:   {}", if bucket.exists(b"session")? { "there" } else { "gone" });
     std::thread::sleep(Duration::from_millis(1_100));
-    println!(
-        "   later: {}",
-        if bucket.exists(b"session")? {
-            "there"
-        } else {
-            "gone"
-        }
-    );
+    println!("   later: {}", if bucket.exists(b"session")? { "there" } else { "gone" });
     bucket.close()?;
 
     println!("4. Another process goes on with the blocks and is killed in the middle.");
@@ -81,16 +63,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("5. Open again.");
     let start = Instant::now();
     let bucket = Bucket::open(&path, Options::default())?;
-    println!(
-        "   open after {:?}; {:?}",
-        start.elapsed(),
-        bucket.mount_report()
-    );
-    println!(
-        "   money in the ledger: {} (must be {})",
-        total(&bucket)?,
-        ACCOUNTS * 1_000
-    );
+    println!("   open after {:?}; {:?}", start.elapsed(), bucket.mount_report());
+    println!("   money in the ledger: {} (must be {})", total(&bucket)?, ACCOUNTS * 1_000);
     if total(&bucket)? != ACCOUNTS * 1_000 {
         return Err("the ledger does not add up".into());
     }
@@ -118,9 +92,7 @@ fn key(account: u64) -> [u8; 36] {
 fn apply_block(bucket: &Bucket, block: u64) -> Result<(), Box<dyn Error>> {
     let from = |n: u64| (block * 7_919 + n * 2) % ACCOUNTS;
     let to = |n: u64| (block * 7_919 + n * 2 + 1) % ACCOUNTS;
-    let keys: Vec<_> = (0..TRANSFERS)
-        .flat_map(|n| [key(from(n)), key(to(n))])
-        .collect();
+    let keys: Vec<_> = (0..TRANSFERS).flat_map(|n| [key(from(n)), key(to(n))]).collect();
     let balances = bucket.get_many(&keys)?;
     let mut batch = Batch::new();
     for (pair, balances) in keys.chunks_exact(2).zip(balances.chunks_exact(2)) {
@@ -130,9 +102,7 @@ fn apply_block(bucket: &Bucket, block: u64) -> Result<(), Box<dyn Error>> {
         let source = u64::from_le_bytes(source[..].try_into()?);
         let target = u64::from_le_bytes(target[..].try_into()?);
         if let Some(rest) = source.checked_sub(1) {
-            batch
-                .put(pair[0], rest.to_le_bytes())
-                .put(pair[1], (target + 1).to_le_bytes());
+            batch.put(pair[0], rest.to_le_bytes()).put(pair[1], (target + 1).to_le_bytes());
         }
     }
     Ok(bucket.commit(batch)?)

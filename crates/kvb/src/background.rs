@@ -64,18 +64,11 @@ impl Core {
             return None;
         }
         let pages = |extent: &NamedExtent| u64::from(extent.page_count.get());
-        let fitting = supply
-            .reserve
-            .iter()
-            .enumerate()
-            .filter(|(_, extent)| pages(extent) >= least);
+        let fitting =
+            supply.reserve.iter().enumerate().filter(|(_, extent)| pages(extent) >= least);
         let best = fitting.min_by_key(|(_, extent)| {
             let pages = pages(extent);
-            if pages >= enough {
-                (0, pages)
-            } else {
-                (1, u64::MAX - pages)
-            }
+            if pages >= enough { (0, pages) } else { (1, u64::MAX - pages) }
         });
         let at = best.map(|(at, _)| at)?;
         supply.drawn = true;
@@ -97,10 +90,7 @@ impl Core {
         let active = Arc::clone(&self.view.load().active);
         if active.len() + count > active.room() {
             let grown = Arc::new(active.grown(active.len() + count));
-            self.change_view(|view| View {
-                active: grown,
-                ..view.clone()
-            });
+            self.change_view(|view| View { active: grown, ..view.clone() });
         }
         Ok(())
     }
@@ -109,10 +99,7 @@ impl Core {
         let mut due = lock(&self.merge_due);
         while *due {
             self.check_writable()?;
-            due = self
-                .merge_changed
-                .wait(due)
-                .map_err(|_| Error::Invalid("merger panicked"))?;
+            due = self.merge_changed.wait(due).map_err(|_| Error::Invalid("merger panicked"))?;
         }
         Ok(())
     }
@@ -120,8 +107,11 @@ impl Core {
     /// Entries at which the active overlay is merged: a quarter of the keys, so that the index costs a bounded number
     /// of bytes written per byte of log.
     fn overlay_max(&self, view: &View) -> usize {
-        let quarter = usize::try_from(view.image.place.used / 4).unwrap_or(usize::MAX);
-        self.mode.overlay_min.max(quarter)
+        self.overlay_limit(view.image.place.used)
+    }
+
+    fn overlay_limit(&self, keys: u64) -> usize {
+        self.mode.overlay_min.max(usize::try_from(keys / 4).unwrap_or(usize::MAX))
     }
 
     /// Freezes the active overlay if it is full and nothing is being merged.
@@ -134,7 +124,9 @@ impl Core {
     pub(crate) fn freeze(&self) -> bool {
         // If the last one was full, the next will be too; growing would copy every entry again.
         let view = self.view.load();
-        let room = with_quarter(self.overlay_max(&view)).min(view.active.len().saturating_mul(2));
+        let entries = view.active.len();
+        let keys_after = view.image.place.used + u64::try_from(entries).unwrap_or(u64::MAX);
+        let room = with_quarter(self.overlay_limit(keys_after)).min(entries.saturating_mul(2));
         drop(view);
         let fresh = Arc::new(Overlay::with_room(room, self.env.random_u64()));
         let seqno = self.published.load(Ordering::Acquire);
@@ -145,11 +137,7 @@ impl Core {
             }
             frozen = true;
             let overlay = Arc::clone(&view.active);
-            View {
-                active: fresh,
-                frozen: Some(Frozen { overlay, seqno }),
-                ..view.clone()
-            }
+            View { active: fresh, frozen: Some(Frozen { overlay, seqno }), ..view.clone() }
         });
         if frozen {
             *lock(&self.merge_due) = true;
@@ -175,11 +163,7 @@ impl Core {
         if self.is_tending_due() {
             unless_full(self.lock_keeper().tend(self))?;
         }
-        if is_due {
-            unless_full(self.merge())
-        } else {
-            Ok(())
-        }
+        if is_due { unless_full(self.merge()) } else { Ok(()) }
     }
 
     /// A merge that found no space left its overlay frozen. It is tried again when the next overlay is full.
@@ -213,12 +197,7 @@ impl Core {
             runs.push(run.ok_or_else(|| Error::corrupt(What::Run, at))?);
         }
         let image = Arc::new(Image::void(self.geometry()));
-        self.change_view(|view| View {
-            image,
-            runs: runs.into(),
-            frozen: None,
-            ..view.clone()
-        });
+        self.change_view(|view| View { image, runs: runs.into(), frozen: None, ..view.clone() });
         self.index_bad.store(false, Ordering::Release);
         *lock(&self.merge_due) = true;
         self.merge_changed.notify_all();
@@ -316,8 +295,5 @@ pub(crate) fn start(core: &Arc<Core>) -> Result<Vec<JoinHandle<()>>> {
             .spawn(move || work(&core))
             .map_err(Error::io("start a background thread"))
     };
-    Ok(vec![
-        spawn("kvb-keeper", Core::keep)?,
-        spawn("kvb-merger", Core::merge_on_demand)?,
-    ])
+    Ok(vec![spawn("kvb-keeper", Core::keep)?, spawn("kvb-merger", Core::merge_on_demand)?])
 }

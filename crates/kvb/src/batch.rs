@@ -26,10 +26,7 @@ impl Batch {
 
     /// An empty batch with room for this many bytes of records.
     pub fn with_capacity(bytes: usize) -> Batch {
-        Batch {
-            bytes: Vec::with_capacity(bytes),
-            ..Batch::default()
-        }
+        Batch { bytes: Vec::with_capacity(bytes), ..Batch::default() }
     }
 
     /// Adds a put.
@@ -66,10 +63,7 @@ impl Batch {
     pub fn clear(&mut self) {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
-        *self = Batch {
-            bytes,
-            ..Batch::default()
-        };
+        *self = Batch { bytes, ..Batch::default() };
     }
 
     fn push(&mut self, kind: u8, key: &[u8], value: &[u8], ttl_secs: u32) -> &mut Batch {
@@ -103,8 +97,6 @@ impl Batch {
 }
 
 fn ttl_secs(ttl: Duration) -> u32 {
-    let whole = ttl
-        .as_secs()
-        .saturating_add(u64::from(ttl.subsec_nanos() > 0));
+    let whole = ttl.as_secs().saturating_add(u64::from(ttl.subsec_nanos() > 0));
     u32::try_from(whole.max(1)).unwrap_or(u32::MAX)
 }

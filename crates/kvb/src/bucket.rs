@@ -98,11 +98,7 @@ impl Bucket {
             core.merge()?;
         }
         let threads = background::start(&core)?;
-        Ok(Bucket {
-            core,
-            threads,
-            report,
-        })
+        Ok(Bucket { core, threads, report })
     }
 
     /// What opening found and did.
@@ -182,21 +178,16 @@ impl Bucket {
             let key = key.as_ref();
             let hash = self.core.hash.slot_hash(key);
             let found = match view.find(&self.core.log, hash, key, &self.core.published) {
-                Err(Error::Corrupt(Corrupt {
-                    what: What::IndexPage,
-                    ..
-                })) => self.find_rebuilt(hash, key)?.0,
+                Err(Error::Corrupt(Corrupt { what: What::IndexPage, .. })) => {
+                    self.find_rebuilt(hash, key)?.0
+                }
                 found => found?.filter(|record| !self.is_expired(record)),
             };
             hits += u64::from(found.is_some());
-            let pin = || Pin::Shared {
-                _view: Arc::clone(&view),
-            };
+            let pin = || Pin::Shared { _view: Arc::clone(&view) };
             values.push(found.map(|record| Value::new(record.value, pin())));
         }
-        self.core
-            .counters
-            .got(u64::try_from(keys.len()).unwrap_or(0), hits);
+        self.core.counters.got(u64::try_from(keys.len()).unwrap_or(0), hits);
         Ok(values)
     }
 
@@ -212,10 +203,7 @@ impl Bucket {
     fn find(&self, hash: u64, key: &[u8]) -> Result<(Option<Record<'_>>, Guard<Arc<View>>)> {
         let view = self.core.view.load();
         let found = match view.find(&self.core.log, hash, key, &self.core.published) {
-            Err(Error::Corrupt(Corrupt {
-                what: What::IndexPage,
-                ..
-            })) => {
+            Err(Error::Corrupt(Corrupt { what: What::IndexPage, .. })) => {
                 return self.find_rebuilt(hash, key);
             }
             found => found?,
@@ -256,11 +244,7 @@ impl Bucket {
         core.check_writable()?;
         let mut writer = core.lock_writer();
         core.sync_log(&mut writer)?;
-        if writer
-            .active
-            .as_ref()
-            .is_some_and(|active| active.len >= SEAL_AT_FLUSH)
-        {
+        if writer.active.as_ref().is_some_and(|active| active.len >= SEAL_AT_FLUSH) {
             core.roll(&mut writer);
             core.hand_over(&mut writer);
         }
@@ -285,11 +269,7 @@ impl Bucket {
         if core.view.load().frozen.is_some() && is_small() {
             core.merge()?;
         }
-        if is_small() && core.freeze() {
-            core.merge()
-        } else {
-            Ok(())
-        }
+        if is_small() && core.freeze() { core.merge() } else { Ok(()) }
     }
 
     /// What the bucket holds and has done.
@@ -304,11 +284,7 @@ impl Bucket {
         let view = core.view.load();
         stats.keys = view.count_keys(&core.log)?;
         stats.overlay_entries = u64::try_from(
-            view.active.len()
-                + view
-                    .frozen
-                    .as_ref()
-                    .map_or(0, |frozen| frozen.overlay.len()),
+            view.active.len() + view.frozen.as_ref().map_or(0, |frozen| frozen.overlay.len()),
         )
         .unwrap_or(u64::MAX);
         let keeper = core.lock_keeper();
@@ -336,11 +312,7 @@ impl Bucket {
     }
 
     fn shut(&mut self) -> Result<()> {
-        let flushed = if self.core.mode.read_only {
-            Ok(())
-        } else {
-            self.flush()
-        };
+        let flushed = if self.core.mode.read_only { Ok(()) } else { self.flush() };
         self.core.begin_closing();
         for thread in self.threads.drain(..) {
             let _ = thread.join();

@@ -105,19 +105,11 @@ impl Keeper {
         .seal();
         let roster = Roster {
             named: self.named.clone(),
-            sealed: self
-                .fresh
-                .iter()
-                .filter_map(|page| self.segments.get(page))
-                .copied()
-                .collect(),
+            sealed: self.fresh.iter().filter_map(|page| self.segments.get(page)).copied().collect(),
         }
         .encode(self.epoch, fixed.uuid);
         let roster_crc = roster.last_chunk().copied().map_or(0, u32::from_le_bytes);
-        let table = self.table.unwrap_or(TablePlace {
-            extent: Extent::new(0, 0),
-            id: 0,
-        });
+        let table = self.table.unwrap_or(TablePlace { extent: Extent::new(0, 0), id: 0 });
         let extension = Extension {
             magic: U32::new(extension::MAGIC),
             length: U16::new(u16::try_from(Extension::SIZE).expect("fits a sector")),
@@ -181,24 +173,14 @@ impl Keeper {
             offset: U64::new(len(body)),
             length: U64::new(len(bytes.len())),
         };
-        let mut page = meta_page(
-            geometry,
-            0,
-            &Meta {
-                head,
-                sections: vec![section],
-            },
-        );
+        let mut page = meta_page(geometry, 0, &Meta { head, sections: vec![section] });
         page.resize(body, 0);
         page.extend_from_slice(bytes);
         core.disk
             .write_at(geometry.paddr(extent.start_page), &page)
             .map_err(Error::io("write the segment table"))?;
         let old = self.table.replace(TablePlace { extent, id });
-        self.retired.extend(old.map(|old| Retired {
-            extent: old.extent,
-            image: None,
-        }));
+        self.retired.extend(old.map(|old| Retired { extent: old.extent, image: None }));
         self.fresh.clear();
         Ok(())
     }
@@ -216,14 +198,9 @@ impl Keeper {
                 page_count: U64::new(extent.page_count),
             })
             .collect();
-        let stamp = free_map::Stamp {
-            epoch: self.epoch + 1,
-            uuid_lo: core.fixed.uuid.1,
-        };
+        let stamp = free_map::Stamp { epoch: self.epoch + 1, uuid_lo: core.fixed.uuid.1 };
         let coverage = free_map::coverage(geometry.page_size);
-        let needed = (self.b_page + 1)
-            .div_ceil(coverage)
-            .min(self.free_map.page_count);
+        let needed = (self.b_page + 1).div_ceil(coverage).min(self.free_map.page_count);
         for index in 0..needed {
             let pageid = self.free_map.start_page + index;
             let page = free_map::encode(stamp, pageid, index * coverage, geometry.page_size, &free);

@@ -19,11 +19,7 @@ pub(crate) struct Stamps {
 impl Stamps {
     /// Stamps as seen at this time.
     pub(crate) fn seen_at(wall_ns: u64) -> Stamps {
-        Stamps {
-            limit_ns: wall_ns.saturating_add(AHEAD_MAX_NS),
-            newest_ns: 0,
-            ignored: 0,
-        }
+        Stamps { limit_ns: wall_ns.saturating_add(AHEAD_MAX_NS), newest_ns: 0, ignored: 0 }
     }
 
     pub(crate) fn note(&mut self, stamp_ns: u64) {
@@ -47,26 +43,16 @@ impl Clock {
     pub(crate) fn new(env: Arc<dyn Env>, stamps: Stamps) -> Clock {
         if stamps.ignored > 0 {
             let count = stamps.ignored;
-            tracing::warn!(
-                count,
-                "time stamps over a day ahead of the clock are ignored"
-            );
+            tracing::warn!(count, "time stamps over a day ahead of the clock are ignored");
         }
-        Clock {
-            env,
-            newest: AtomicU64::new(stamps.newest_ns),
-        }
+        Clock { env, newest: AtomicU64::new(stamps.newest_ns) }
     }
 
     /// Now, for judging deadlines.
     pub(crate) fn now(&self) -> u64 {
         let wall = self.env.unix_ns();
         let newest = self.newest.load(Ordering::Acquire);
-        if newest <= wall.saturating_add(AHEAD_MAX_NS) {
-            wall.max(newest)
-        } else {
-            wall
-        }
+        if newest <= wall.saturating_add(AHEAD_MAX_NS) { wall.max(newest) } else { wall }
     }
 
     /// Now, for stamping records; later calls never give less, short of a clock set back by over a day.

@@ -86,10 +86,7 @@ impl Supply {
 
     /// Pages of segments that wait to be sealed.
     pub(crate) fn unsealed_pages(&self) -> u64 {
-        self.sealing
-            .iter()
-            .map(|segment| segment.extent.page_count)
-            .sum()
+        self.sealing.iter().map(|segment| segment.extent.page_count).sum()
     }
 }
 
@@ -148,10 +145,7 @@ impl Core {
     /// error through and latches it, unless nothing had been written.
     pub(crate) fn latch<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result
-            && !matches!(
-                error,
-                Error::NoSpace | Error::Invalid(_) | Error::TooLarge { .. }
-            )
+            && !matches!(error, Error::NoSpace | Error::Invalid(_) | Error::TooLarge { .. })
         {
             let _ = self.stop_reason.set(error.to_string());
             self.stopped.store(true, Ordering::Release);

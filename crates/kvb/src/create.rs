@@ -33,19 +33,11 @@ const PAGES_AT_ONCE: u64 = 256;
 /// Writes an empty bucket to an empty file.
 pub(crate) fn create(disk: &Arc<dyn Disk>, env: &Arc<dyn Env>, options: &Options) -> Result<()> {
     options.check()?;
-    if !disk
-        .is_empty()
-        .map_err(Error::io("look at the new bucket"))?
-    {
+    if !disk.is_empty().map_err(Error::io("look at the new bucket"))? {
         return Err(Error::Invalid("the file exists and is not empty"));
     }
-    let geometry = Geometry {
-        page_size: u64::from(options.page_size),
-    };
-    let index_pages = geometry
-        .pages(options.index_bytes)
-        .max(1)
-        .next_power_of_two();
+    let geometry = Geometry { page_size: u64::from(options.page_size) };
+    let index_pages = geometry.pages(options.index_bytes).max(1).next_power_of_two();
     let (hash_kind, hash_key, flags) = match options.hash {
         HashKind::Xxh3 => (HASH_XXH3, [0; 16], FLAG_EXTENSION),
         HashKind::SipHash => {
@@ -106,19 +98,12 @@ fn write(disk: &Arc<dyn Disk>, fixed: &Fixed, keeper: &Keeper, first: NamedExten
         if crate::keeper::is_full(&error) {
             return Error::NoSpace;
         }
-        Error::Io {
-            doing: "create the bucket",
-            source: error,
-        }
+        Error::Io { doing: "create the bucket", source: error }
     };
     let put = |page: u64, bytes: &[u8]| disk.write_at(geometry.paddr(page), bytes).map_err(failed);
     // Blocks are reserved with the first growth; an empty bucket takes only those it writes.
-    disk.set_len(geometry.paddr(keeper.b_page + 1))
-        .map_err(failed)?;
-    put(
-        keeper.image.extent.start_page,
-        &image_head(geometry, fixed.uuid, &keeper.image),
-    )?;
+    disk.set_len(geometry.paddr(keeper.b_page + 1)).map_err(failed)?;
+    put(keeper.image.extent.start_page, &image_head(geometry, fixed.uuid, &keeper.image))?;
     let mut slice = Vec::new();
     for index in 0..keeper.image.page_count() {
         let mut page = vec![0; geometry.page_len()];
@@ -127,10 +112,7 @@ fn write(disk: &Arc<dyn Disk>, fixed: &Fixed, keeper: &Keeper, first: NamedExten
         slice.extend_from_slice(&page);
         let is_last = index + 1 == keeper.image.page_count();
         if is_last || index % PAGES_AT_ONCE == PAGES_AT_ONCE - 1 {
-            put(
-                keeper.image.first_page() + index / PAGES_AT_ONCE * PAGES_AT_ONCE,
-                &slice,
-            )?;
+            put(keeper.image.first_page() + index / PAGES_AT_ONCE * PAGES_AT_ONCE, &slice)?;
             slice.clear();
         }
     }

@@ -61,10 +61,7 @@ pub enum Error {
 }
 
 fn holder(pid: Option<u32>) -> String {
-    pid.map_or_else(
-        || "another process".to_owned(),
-        |pid| format!("process {pid}"),
-    )
+    pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
 }
 
 impl Error {
@@ -81,10 +78,9 @@ impl Error {
     /// A copy for everyone who waited for the same failed commit.
     pub(crate) fn share(&self) -> Error {
         match self {
-            Error::Io { doing, source } => Error::Io {
-                doing,
-                source: io::Error::new(source.kind(), source.to_string()),
-            },
+            Error::Io { doing, source } => {
+                Error::Io { doing, source: io::Error::new(source.kind(), source.to_string()) }
+            }
             Error::Corrupt(corrupt) => Error::Corrupt(*corrupt),
             Error::NoSpace => Error::NoSpace,
             other => Error::Stopped(other.to_string()),
@@ -102,10 +98,7 @@ impl From<LockError> for Error {
     fn from(error: LockError) -> Error {
         match error {
             LockError::Held { pid } => Error::Locked { pid },
-            LockError::Io(source) => Error::Io {
-                doing: "lock the bucket",
-                source,
-            },
+            LockError::Io(source) => Error::Io { doing: "lock the bucket", source },
         }
     }
 }

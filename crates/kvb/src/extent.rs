@@ -14,10 +14,7 @@ pub(crate) struct Extent {
 
 impl Extent {
     pub(crate) fn new(start_page: u64, page_count: u64) -> Extent {
-        Extent {
-            start_page,
-            page_count,
-        }
+        Extent { start_page, page_count }
     }
 
     /// The page behind the last one.
@@ -30,11 +27,7 @@ impl Extent {
         let end = self.start_page.checked_add(self.page_count);
         match end {
             Some(end) if self.page_count > 0 && self.start_page >= from && end <= to => Ok(()),
-            _ => Err(Corrupt {
-                what: What::Region,
-                at,
-            }
-            .into()),
+            _ => Err(Corrupt { what: What::Region, at }.into()),
         }
     }
 }

@@ -152,19 +152,13 @@ where
     let body = bytes.get(..size_of::<T>())?;
     let (covered, stored) = body.split_at_checked(body.len().checked_sub(4)?)?;
     let stored = u32::from_le_bytes(stored.try_into().ok()?);
-    if crc(covered) == stored {
-        read(body)
-    } else {
-        None
-    }
+    if crc(covered) == stored { read(body) } else { None }
 }
 
 /// Sets the CRC in the last four bytes of an encoded structure.
 pub(crate) fn seal(bytes: &mut [u8]) {
-    if let Some((covered, stored)) = bytes
-        .len()
-        .checked_sub(4)
-        .and_then(|at| bytes.split_at_mut_checked(at))
+    if let Some((covered, stored)) =
+        bytes.len().checked_sub(4).and_then(|at| bytes.split_at_mut_checked(at))
     {
         stored.copy_from_slice(&crc(covered).to_le_bytes());
     }

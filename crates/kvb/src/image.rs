@@ -6,6 +6,7 @@
 //! - A page is believed only after its digest held; it is checked on first touch.
 //! - An image is never changed. A new one takes its place.
 
+use std::slice::ChunksExact;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,8 +15,8 @@ use crate::extent::{Extent, Geometry};
 use crate::format::index_page::{self, EMPTY, IndexPageHeader, IndexSlot, SENTINEL};
 use crate::format::record::Record;
 use crate::group::find_in_group;
-use crate::hash_filter::HashFilter;
 use crate::log::Log;
+use crate::slot_filter::SlotFilter;
 
 /// How many slots are looked at in turn before halving.
 const IN_TURN: u64 = 32;
@@ -61,7 +62,7 @@ pub(crate) struct Image {
     slot_mask: u64,
     checked: Box<[AtomicU64]>,
     /// Tells most absent keys without a look at the pages, once it is there.
-    filter: OnceLock<HashFilter>,
+    filter: OnceLock<SlotFilter>,
     /// Stands for an image that is lost: every slot is empty.
     is_void: bool,
 }
@@ -83,7 +84,7 @@ impl Image {
     }
 
     /// Takes a filter over exactly the hashes in the image.
-    pub(crate) fn set_filter(&self, filter: HashFilter) {
+    pub(crate) fn set_filter(&self, filter: SlotFilter) {
         let _ = self.filter.set(filter);
     }
 
@@ -92,14 +93,15 @@ impl Image {
         if self.is_void || self.filter.get().is_some() {
             return Ok(());
         }
-        let filter = HashFilter::for_keys(self.place.used);
+        let filter = SlotFilter::new(self.slot_count());
         for page in 0..self.place.page_count() {
             if page % 64 == 0 && !go_on() {
                 return Ok(());
             }
             for slot in index_page::slots(self.page(log, page)?, 0) {
-                if slot.hash64.get() > SENTINEL {
-                    filter.add(slot.hash64.get());
+                let (hash, _) = index_page::read_slot(slot);
+                if hash > SENTINEL {
+                    filter.add(hash);
                 }
             }
         }
@@ -109,16 +111,8 @@ impl Image {
 
     /// An empty image that is nowhere on disk.
     pub(crate) fn void(geometry: Geometry) -> Image {
-        let place = ImagePlace {
-            extent: Extent::new(0, 2),
-            id: 0,
-            used: 0,
-            seqno: 0,
-        };
-        Image {
-            is_void: true,
-            ..Image::new(place, geometry)
-        }
+        let place = ImagePlace { extent: Extent::new(0, 2), id: 0, used: 0, seqno: 0 };
+        Image { is_void: true, ..Image::new(place, geometry) }
     }
 
     /// True if there are pages behind this image.
@@ -131,9 +125,16 @@ impl Image {
         self.slot_mask + 1
     }
 
-    /// Slots in a page.
-    pub(crate) fn slots_per_page(&self) -> u64 {
-        1 << self.slot_shift
+    /// The slots from a position, which may be past the end and then wraps, to the end of its page.
+    pub(crate) fn slots_from<'a>(
+        &self,
+        log: &'a Log,
+        position: u64,
+    ) -> Result<ChunksExact<'a, u8>> {
+        let position = position & self.slot_mask;
+        let in_page = position & ((1 << self.slot_shift) - 1);
+        let page = self.page(log, position >> self.slot_shift)?;
+        Ok(index_page::slots(page, usize::try_from(in_page).expect("in a page")))
     }
 
     /// Home slot of a hash.
@@ -153,10 +154,7 @@ impl Image {
     #[inline]
     pub(crate) fn slot(&self, log: &Log, position: u64) -> Result<IndexSlot> {
         if self.is_void {
-            return Ok(IndexSlot {
-                hash64: 0.into(),
-                record_paddr: 0.into(),
-            });
+            return Ok(IndexSlot { hash64: 0.into(), record_paddr: 0.into() });
         }
         let position = position & self.slot_mask;
         let page = position >> self.slot_shift;
@@ -175,15 +173,12 @@ impl Image {
     pub(crate) fn page<'a>(&self, log: &'a Log, page: u64) -> Result<&'a [u8]> {
         self.check(log, page)?;
         let at = self.geometry.paddr(self.place.first_page() + page);
-        log.bytes(at, self.geometry.page_len())
-            .ok_or_else(|| Error::corrupt(What::IndexPage, at))
+        log.bytes(at, self.geometry.page_len()).ok_or_else(|| Error::corrupt(What::IndexPage, at))
     }
 
     #[inline]
     fn check(&self, log: &Log, page: u64) -> Result<()> {
-        let word = usize::try_from(page / 64)
-            .ok()
-            .and_then(|word| self.checked.get(word));
+        let word = usize::try_from(page / 64).ok().and_then(|word| self.checked.get(word));
         match word {
             Some(word) if word.load(Ordering::Relaxed) >> (page % 64) & 1 == 1 => Ok(()),
             Some(word) => self.check_now(log, page, word),
@@ -210,11 +205,7 @@ impl Image {
         hash: u64,
         key: &[u8],
     ) -> Result<Option<Record<'a>>> {
-        if self
-            .filter
-            .get()
-            .is_some_and(|filter| !filter.may_contain(hash))
-        {
+        if self.filter.get().is_some_and(|filter| !filter.may_contain(hash)) {
             return Ok(None);
         }
         match self.first_of(log, hash)? {
@@ -252,7 +243,7 @@ impl Image {
         let page = self.page(log, home >> self.slot_shift)?;
         let first = usize::try_from(in_page).expect("in a page");
         for (step, slot) in (0..IN_TURN).zip(index_page::slots(page, first)) {
-            match self.judge(slot.hash64.get(), home, step, hash) {
+            match self.judge(index_page::read_slot(slot).0, home, step, hash) {
                 Verdict::Found => return Ok(Some(home + step)),
                 Verdict::Absent => return Ok(None),
                 Verdict::Further => {}
@@ -272,11 +263,7 @@ impl Image {
         }
         let distance = (home + step).wrapping_sub(found) & self.slot_mask;
         let is_past = distance < step || (distance == step && found > hash);
-        if is_past && found != SENTINEL {
-            Verdict::Absent
-        } else {
-            Verdict::Further
-        }
+        if is_past && found != SENTINEL { Verdict::Absent } else { Verdict::Further }
     }
 
     #[cold]

@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::extent::Extent;
 use crate::format::index_page::{self, EMPTY, IndexSlot};
-use crate::hash_filter::HashFilter;
+use crate::slot_filter::SlotFilter;
 
 /// Bytes written at once: little enough to stay in the cache, and to keep a commit waiting for the file's lock
 /// only some ten microseconds.
@@ -36,19 +36,20 @@ pub(crate) struct ImageBuilder<'a> {
     slice_page: u64,
     synced_page: u64,
     spilled: Vec<(u64, u64)>,
-    filter: HashFilter,
+    filter: SlotFilter,
 }
 
 impl<'a> ImageBuilder<'a> {
-    /// A builder for the pages behind the first of an extent, for about so many keys.
-    pub(crate) fn new(core: &'a Core, extent: Extent, id: u64, keys: u64) -> ImageBuilder<'a> {
+    /// A builder for the pages behind the first of an extent.
+    pub(crate) fn new(core: &'a Core, extent: Extent, id: u64) -> ImageBuilder<'a> {
         let geometry = core.geometry();
+        let slots_per_page = index_page::slots_per_page(geometry.page_size);
         ImageBuilder {
             core,
             first_page: extent.start_page + 1,
             page_count: extent.page_count - 1,
             id,
-            slot_shift: index_page::slots_per_page(geometry.page_size).ilog2(),
+            slot_shift: slots_per_page.ilog2(),
             next: 0,
             used: 0,
             page: vec![0; geometry.page_len()],
@@ -58,7 +59,7 @@ impl<'a> ImageBuilder<'a> {
             slice_page: 0,
             synced_page: 0,
             spilled: Vec::new(),
-            filter: HashFilter::for_keys(keys),
+            filter: SlotFilter::new(slots_per_page * (extent.page_count - 1)),
         }
     }
 
@@ -95,10 +96,7 @@ impl<'a> ImageBuilder<'a> {
 
     fn set(&mut self, position: u64, hash: u64, paddr: u64) {
         let slot = usize::try_from(position & ((1 << self.slot_shift) - 1)).expect("in a page");
-        let value = IndexSlot {
-            hash64: U64::new(hash),
-            record_paddr: U64::new(paddr),
-        };
+        let value = IndexSlot { hash64: U64::new(hash), record_paddr: U64::new(paddr) };
         index_page::set_slot(&mut self.page, slot, value);
         self.page_used += 1;
     }
@@ -113,13 +111,9 @@ impl<'a> ImageBuilder<'a> {
     fn finish_page(&mut self) -> Result<()> {
         self.seal_page(self.page_index)?;
         self.slice.extend_from_slice(&self.page);
-        self.page.fill(0);
+        index_page::clear(&mut self.page);
         self.page_index += 1;
-        if self.slice.len() >= SLICE {
-            self.write_slice()
-        } else {
-            Ok(())
-        }
+        if self.slice.len() >= SLICE { self.write_slice() } else { Ok(()) }
     }
 
     fn write_slice(&mut self) -> Result<()> {
@@ -130,10 +124,7 @@ impl<'a> ImageBuilder<'a> {
             if crate::keeper::is_full(&error) {
                 return Error::NoSpace;
             }
-            Error::Io {
-                doing: "write the new index image",
-                source: error,
-            }
+            Error::Io { doing: "write the new index image", source: error }
         })?;
         self.slice.clear();
         self.slice_page = self.page_index;
@@ -150,7 +141,7 @@ impl<'a> ImageBuilder<'a> {
     }
 
     /// Writes what is left and gives the number of entries and a filter over them.
-    pub(crate) fn finish(mut self) -> Result<(u64, HashFilter)> {
+    pub(crate) fn finish(mut self) -> Result<(u64, SlotFilter)> {
         while self.page_index < self.page_count {
             self.finish_page()?;
         }
@@ -194,6 +185,10 @@ impl<'a> ImageBuilder<'a> {
                 .map_err(Error::io("write the new index image"))?;
             page_index += 1;
         }
-        Ok(())
+        if queue.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::Invalid("an index image has no room for its entries"))
+        }
     }
 }

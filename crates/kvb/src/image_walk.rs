@@ -1,9 +1,10 @@
 //! Walking an image in the order of a table of another size.
 
 use std::ops::Range;
+use std::slice::ChunksExact;
 
 use crate::error::Result;
-use crate::format::index_page::{self, EMPTY, SENTINEL};
+use crate::format::index_page::{self, EMPTY, IndexSlot, SENTINEL};
 use crate::image::Image;
 use crate::log::Log;
 
@@ -16,28 +17,23 @@ pub(crate) struct ImageWalk<'a> {
     pass: u64,
     passes: u64,
     /// One cursor per part of a table that shrinks, else one.
-    cursors: Vec<Cursor>,
+    cursors: Vec<Cursor<'a>>,
 }
 
 /// Walks the entries whose home slots are in a range.
 #[derive(Debug)]
-struct Cursor {
+struct Cursor<'a> {
     homes: Range<u64>,
     position: u64,
+    /// What is left of the page at `position`.
+    slots: ChunksExact<'a, u8>,
     head: Option<(u64, u64)>,
 }
 
 impl<'a> ImageWalk<'a> {
     pub(crate) fn new(image: &'a Image, log: &'a Log, new_slots: u64) -> ImageWalk<'a> {
         let passes = (new_slots / image.slot_count()).max(1);
-        let mut walk = ImageWalk {
-            image,
-            log,
-            new_slots,
-            pass: 0,
-            passes,
-            cursors: Vec::new(),
-        };
+        let mut walk = ImageWalk { image, log, new_slots, pass: 0, passes, cursors: Vec::new() };
         walk.restart();
         walk
     }
@@ -48,6 +44,7 @@ impl<'a> ImageWalk<'a> {
         let cursor = |index| Cursor {
             homes: index * part..(index + 1) * part,
             position: index * part,
+            slots: [].chunks_exact(IndexSlot::SIZE),
             head: None,
         };
         self.cursors = (0..parts).map(cursor).collect();
@@ -79,13 +76,9 @@ impl<'a> ImageWalk<'a> {
         match self.cursors.as_slice() {
             [only] => only.head.map(|_| 0),
             several => {
-                let heads = several
-                    .iter()
-                    .enumerate()
-                    .filter_map(|(at, cursor)| Some((at, cursor.head?)));
-                heads
-                    .min_by_key(|(_, (hash, _))| self.order(*hash))
-                    .map(|(at, _)| at)
+                let heads =
+                    several.iter().enumerate().filter_map(|(at, cursor)| Some((at, cursor.head?)));
+                heads.min_by_key(|(_, (hash, _))| self.order(*hash)).map(|(at, _)| at)
             }
         }
     }
@@ -98,39 +91,39 @@ impl<'a> ImageWalk<'a> {
     }
 
     /// Moves a cursor to its next entry, if it has none.
+    #[inline]
     fn fill(&mut self, index: usize) -> Result<()> {
-        let slots = self.image.slot_count();
-        let per_page = self.image.slots_per_page();
         let Some(cursor) = self.cursors.get_mut(index) else {
             return Ok(());
         };
+        let slots = self.image.slot_count();
         while cursor.head.is_none() && cursor.position < cursor.homes.end.saturating_add(slots) {
-            let in_image = cursor.position & (slots - 1);
-            if !self.image.is_on_disk() {
-                cursor.position = u64::MAX;
-                break;
-            }
-            let page = self.image.page(self.log, in_image / per_page)?;
-            let first = usize::try_from(in_image % per_page).expect("in a page");
-            for slot in index_page::slots(page, first) {
-                let hash = slot.hash64.get();
-                let position = cursor.position;
-                // How far an entry stands behind its home tells its home even past the end of the table.
-                let distance = position.wrapping_sub(hash) & (slots - 1);
-                let home = position.checked_sub(distance).filter(|_| hash > SENTINEL);
-                let is_past = position >= cursor.homes.end
-                    && (hash == EMPTY || home.is_some_and(|home| home >= cursor.homes.end));
-                if is_past {
+            let Some(slot) = cursor.slots.next() else {
+                if !self.image.is_on_disk() {
                     cursor.position = u64::MAX;
                     break;
                 }
-                cursor.position += 1;
-                let is_in_pass =
-                    self.passes == 1 || (hash & (self.new_slots - 1)) / slots == self.pass;
-                if is_in_pass && home.is_some_and(|home| cursor.homes.contains(&home)) {
-                    cursor.head = Some((hash, slot.record_paddr.get()));
-                    break;
-                }
+                cursor.slots = self.image.slots_from(self.log, cursor.position)?;
+                continue;
+            };
+            let (hash, paddr) = index_page::read_slot(slot);
+            let position = cursor.position;
+            cursor.position += 1;
+            if hash == EMPTY && position < cursor.homes.end {
+                continue;
+            }
+            // How far an entry stands behind its home tells its home even past the end of the table.
+            let distance = position.wrapping_sub(hash) & (slots - 1);
+            let home = position.checked_sub(distance).filter(|_| hash > SENTINEL);
+            if position >= cursor.homes.end
+                && (hash == EMPTY || home.is_some_and(|home| home >= cursor.homes.end))
+            {
+                cursor.position = u64::MAX;
+                break;
+            }
+            let is_in_pass = self.passes == 1 || (hash & (self.new_slots - 1)) / slots == self.pass;
+            if is_in_pass && home.is_some_and(|home| cursor.homes.contains(&home)) {
+                cursor.head = Some((hash, paddr));
             }
         }
         Ok(())

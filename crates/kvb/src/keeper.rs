@@ -80,11 +80,8 @@ impl Keeper {
     /// Pages the next log extent should have: an eighth of the log, within limits.
     fn next_segment_pages(&self, core: &Core) -> u64 {
         let geometry = core.geometry();
-        let log_pages: u64 = self
-            .segments
-            .values()
-            .map(|entry| u64::from(entry.data_page_count.get()))
-            .sum();
+        let log_pages: u64 =
+            self.segments.values().map(|entry| u64::from(entry.data_page_count.get())).sum();
         let least = geometry.pages(SEGMENT_BYTES_MIN).max(4);
         let wanted = (log_pages / 8).max(1).next_power_of_two();
         wanted.clamp(least, core.fixed.segment_page_max.max(least))
@@ -107,9 +104,7 @@ impl Keeper {
         for extent in taken.rest.into_iter().chain([taken.extent]) {
             write_passive(&*core.disk, core.geometry(), Kind::Free, extent)?;
             let at = core.geometry().paddr(extent.start_page);
-            core.disk
-                .sync_range(at, 512)
-                .map_err(Error::io("sync a free extent"))?;
+            core.disk.sync_range(at, 512).map_err(Error::io("sync a free extent"))?;
         }
         Ok(taken.extent)
     }
@@ -117,19 +112,13 @@ impl Keeper {
     /// Free pages have no blocks; whoever writes there must not find out that the disk is full.
     fn fill_holes(&mut self, core: &Core, extent: Extent) -> Result<()> {
         let geometry = core.geometry();
-        let (at, len) = (
-            geometry.paddr(extent.start_page),
-            geometry.paddr(extent.page_count),
-        );
+        let (at, len) = (geometry.paddr(extent.start_page), geometry.paddr(extent.page_count));
         core.disk.allocate(at, len).map_err(|error| {
             self.space.give_back(extent);
             if is_full(&error) {
                 return Error::NoSpace;
             }
-            Error::Io {
-                doing: "reserve space",
-                source: error,
-            }
+            Error::Io { doing: "reserve space", source: error }
         })
     }
 
@@ -140,18 +129,15 @@ impl Keeper {
         let step = (geometry.paddr(file_pages) / 8).clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX);
         let missing = pages.saturating_sub(self.space.raw_pages());
         // The whole step if the disk has it, the bare need if not.
-        let grown = self
-            .allocate(core, missing + geometry.pages(step))
-            .or_else(|error| match error {
+        let grown =
+            self.allocate(core, missing + geometry.pages(step)).or_else(|error| match error {
                 Error::NoSpace => self.allocate(core, missing),
                 other => Err(other),
             })?;
         // Order: the length is durable before superblock B stands at the new end, and the old B stays what it is
         // until A, which names the new one, is durable: nothing is taken from the new pages before that.
         let position = core.position();
-        core.disk
-            .sync()
-            .map_err(Error::io("sync the grown bucket"))?;
+        core.disk.sync().map_err(Error::io("sync the grown bucket"))?;
         self.b_page += grown;
         self.space.set_raw_end(self.b_page);
         self.write_superblocks(core, position)
@@ -168,10 +154,7 @@ impl Keeper {
                 Ok(pages)
             }
             Err(error) if is_full(&error) => Err(Error::NoSpace),
-            Err(error) => Err(Error::Io {
-                doing: "grow the bucket",
-                source: error,
-            }),
+            Err(error) => Err(Error::Io { doing: "grow the bucket", source: error }),
         }
     }
 
@@ -194,20 +177,12 @@ impl Keeper {
     pub(crate) fn secure_pieces(&mut self, core: &Core, pieces: Pieces) -> Result<()> {
         let geometry = core.geometry();
         let max = core.fixed.segment_page_max;
-        let in_free: u64 = self
-            .space
-            .iter()
-            .map(|extent| extent.page_count / max)
-            .sum();
+        let in_free: u64 = self.space.iter().map(|extent| extent.page_count / max).sum();
         let segments = u64::try_from(self.segments.len()).unwrap_or(u64::MAX) + pieces.ordinary;
         let tables = 3 * geometry.pages(TABLE_ENTRY_MAX * segments + geometry.page_size);
         let needed =
             pieces.ordinary.saturating_sub(in_free) * max + pieces.oversized_pages + tables;
-        if self.space.raw_pages() >= needed {
-            Ok(())
-        } else {
-            self.grow(core, needed)
-        }
+        if self.space.raw_pages() >= needed { Ok(()) } else { self.grow(core, needed) }
     }
 
     /// Seals what is full, refills the reserve, and writes a checkpoint if anything changed.
@@ -215,10 +190,7 @@ impl Keeper {
         let (mut segments, ready) = {
             let mut supply = core.lock_supply();
             supply.drawn = false;
-            (
-                supply.sealing.iter().cloned().collect::<Vec<_>>(),
-                supply.reserve.len(),
-            )
+            (supply.sealing.iter().cloned().collect::<Vec<_>>(), supply.reserve.len())
         };
         let mut freed = Vec::new();
         for segment in &segments {
@@ -264,8 +236,7 @@ impl Keeper {
             segment.seal(&*core.disk, &core.log, core.geometry(), core.fixed.uuid)?;
         let start_page = entry.start_page.get();
         entry.dead_bytes = U64::new(self.dead_early.remove(&start_page).unwrap_or(0));
-        self.named
-            .retain(|named| named.seg_id.get() != segment.seg_id);
+        self.named.retain(|named| named.seg_id.get() != segment.seg_id);
         self.tail_seqno = segment.last_seqno() + 1;
         self.segments.insert(start_page, entry);
         self.fresh.push(start_page);
@@ -287,11 +258,7 @@ impl Keeper {
         let geometry = core.geometry();
         let retired = std::mem::take(&mut self.retired);
         for entry in retired {
-            if entry
-                .image
-                .as_ref()
-                .is_some_and(|image| Arc::strong_count(image) > 1)
-            {
+            if entry.image.as_ref().is_some_and(|image| Arc::strong_count(image) > 1) {
                 self.retired.push(entry);
                 continue;
             }
@@ -300,9 +267,7 @@ impl Keeper {
             let end = geometry.paddr(entry.extent.end_page());
             while at < end {
                 let len = (end - at).min(PUNCH_BYTES);
-                core.disk
-                    .punch(at, len)
-                    .map_err(Error::io("give space back"))?;
+                core.disk.punch(at, len).map_err(Error::io("give space back"))?;
                 at += len;
             }
             self.space.give_back(entry.extent);
@@ -327,10 +292,7 @@ impl Keeper {
         write_passive(&*core.disk, geometry, Kind::Meta, extent)?;
         if self.free_map.start_page >= core.fixed.segment_start_page {
             let old = Extent::new(self.free_map.start_page - 1, self.free_map.page_count + 1);
-            self.retired.push(Retired {
-                extent: old,
-                image: None,
-            });
+            self.retired.push(Retired { extent: old, image: None });
         }
         self.free_map = Extent::new(extent.start_page + 1, pages);
         Ok(())

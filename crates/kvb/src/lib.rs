@@ -49,6 +49,7 @@ mod ring;
 mod root;
 mod runs;
 mod segment;
+mod slot_filter;
 mod space;
 mod stats;
 mod tail;

@@ -34,9 +34,7 @@ impl Log {
             disk,
             mappings: [const { OnceLock::new() }; MAPPINGS],
             current: AtomicUsize::new(0),
-            checked: Checked {
-                parts: [const { OnceLock::new() }; PARTS],
-            },
+            checked: Checked { parts: [const { OnceLock::new() }; PARTS] },
         };
         let first = log.disk.map(len).map_err(Error::io("map the bucket"))?;
         first.advise_random();
@@ -48,23 +46,15 @@ impl Log {
     /// Makes sure that the first `len` bytes of the file can be read; called by whoever grew it.
     pub(crate) fn cover(&self, len: u64) -> Result<()> {
         let current = self.current.load(Ordering::Acquire);
-        let covered = self
-            .mappings
-            .get(current)
-            .and_then(OnceLock::get)
-            .map_or(0, Mapping::capacity);
+        let covered =
+            self.mappings.get(current).and_then(OnceLock::get).map_or(0, Mapping::capacity);
         if covered >= len {
             return Ok(());
         }
-        let mapping = self
-            .disk
-            .map(len.max(2 * covered))
-            .map_err(Error::io("map the grown bucket"))?;
+        let mapping =
+            self.disk.map(len.max(2 * covered)).map_err(Error::io("map the grown bucket"))?;
         mapping.advise_random();
-        let slot = self
-            .mappings
-            .get(current + 1)
-            .ok_or(Error::Invalid("too many mappings"))?;
+        let slot = self.mappings.get(current + 1).ok_or(Error::Invalid("too many mappings"))?;
         slot.get_or_init(|| mapping);
         self.current.store(current + 1, Ordering::Release);
         Ok(())
@@ -73,17 +63,13 @@ impl Log {
     /// Bytes of the file.
     #[inline]
     pub(crate) fn bytes(&self, offset: u64, len: usize) -> Option<&[u8]> {
-        self.mappings
-            .get(self.current.load(Ordering::Acquire))?
-            .get()?
-            .bytes(offset, len)
+        self.mappings.get(self.current.load(Ordering::Acquire))?.get()?.bytes(offset, len)
     }
 
     /// The record at `paddr`, checked.
     #[inline]
     pub(crate) fn record(&self, paddr: u64) -> Result<Record<'_>> {
-        self.try_record(paddr)
-            .ok_or_else(|| Error::corrupt(What::Record, paddr))
+        self.try_record(paddr).ok_or_else(|| Error::corrupt(What::Record, paddr))
     }
 
     #[inline]
@@ -124,11 +110,7 @@ impl Checked {
         let part = group.ilog2();
         let first = ((1_u64 << part) - 1) * 64;
         let index = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
-        (
-            index(u64::from(part)),
-            index(word - first),
-            1 << (block % 64),
-        )
+        (index(u64::from(part)), index(word - first), 1 << (block % 64))
     }
 
     fn contains(&self, paddr: u64) -> bool {

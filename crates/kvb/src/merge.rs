@@ -23,6 +23,8 @@ use crate::overlay::{DELETE_BIT, Overlay};
 use crate::segment::meta_page;
 use crate::view::{Frozen, View};
 
+/// Parts of the table whose changes are sorted at a time.
+const SORT_PARTS: u64 = 8;
 /// Entries folded in while commits wait.
 const FOLD_SLICE: usize = 512;
 
@@ -47,10 +49,7 @@ impl Core {
                     self.install_image(merged, old)?;
                 }
                 // Rebuilding needs the writer's lock, which a commit that waits for this merge holds.
-                Err(Error::Corrupt(Corrupt {
-                    what: What::IndexPage,
-                    ..
-                })) => {
+                Err(Error::Corrupt(Corrupt { what: What::IndexPage, .. })) => {
                     self.index_bad.store(true, Ordering::Release);
                 }
                 Err(error) => return Err(error),
@@ -84,10 +83,7 @@ impl Core {
                 }
             }
         }
-        self.change_view(|view| View {
-            runs: Arc::new([]),
-            ..view.clone()
-        });
+        self.change_view(|view| View { runs: Arc::new([]), ..view.clone() });
         Ok(())
     }
 
@@ -113,9 +109,7 @@ impl Core {
     /// Writes a new image beside the old one.
     fn build_image(&self, old: &Image, frozen: &Frozen) -> Result<Merged> {
         let mut puts = 0;
-        frozen
-            .overlay
-            .for_each(|_, entry| puts += u64::from(entry & DELETE_BIT == 0));
+        frozen.overlay.for_each(|_, entry| puts += u64::from(entry & DELETE_BIT == 0));
         let mut keys = old.place.used + puts;
         if self.image_pages(old.place.page_count(), keys) != old.place.page_count() {
             keys = self.count_merged(old, &frozen.overlay)?;
@@ -123,7 +117,7 @@ impl Core {
         let mut page_count = self.image_pages(old.place.page_count(), keys);
         loop {
             // The count takes equal hashes for equal keys; if that was wrong, there are more.
-            match self.build_image_of(old, frozen, page_count, keys)? {
+            match self.build_image_of(old, frozen, page_count)? {
                 Some(merged) => return Ok(merged),
                 None => page_count *= 2,
             }
@@ -136,7 +130,6 @@ impl Core {
         old: &Image,
         frozen: &Frozen,
         page_count: u64,
-        keys: u64,
     ) -> Result<Option<Merged>> {
         let geometry = self.geometry();
         let (extent, segments) = {
@@ -145,37 +138,21 @@ impl Core {
             (extent, SegmentStarts::new(&keeper))
         };
         let id = self.env.random_u64();
-        let mut builder = ImageBuilder::new(self, extent, id, keys);
-        let mut dead = Dead {
-            segments,
-            bytes: HashMap::new(),
-        };
+        let mut builder = ImageBuilder::new(self, extent, id);
+        let mut dead = Dead { segments, bytes: HashMap::new() };
         let merged = self.stream(old, &frozen.overlay, &mut builder, &mut dead);
         let result = merged.and_then(|is_whole| {
             if !is_whole {
                 return Ok(None);
             }
             let (used, filter) = builder.finish()?;
-            let place = ImagePlace {
-                extent,
-                id,
-                used,
-                seqno: frozen.seqno,
-            };
+            let place = ImagePlace { extent, id, used, seqno: frozen.seqno };
             self.write_image_head(&place)?;
-            let (at, len) = (
-                geometry.paddr(extent.start_page),
-                geometry.paddr(extent.page_count),
-            );
-            self.disk
-                .sync_range(at, len)
-                .map_err(Error::io("sync the new index image"))?;
+            let (at, len) = (geometry.paddr(extent.start_page), geometry.paddr(extent.page_count));
+            self.disk.sync_range(at, len).map_err(Error::io("sync the new index image"))?;
             let image = Image::new(place, geometry);
             image.set_filter(filter);
-            Ok(Some(Merged {
-                image: Arc::new(image),
-                dead: dead.bytes,
-            }))
+            Ok(Some(Merged { image: Arc::new(image), dead: dead.bytes }))
         });
         if !matches!(result, Ok(Some(_))) {
             self.lock_keeper().space.give_back(extent);
@@ -202,34 +179,59 @@ impl Core {
         builder: &mut ImageBuilder<'_>,
         dead: &mut Dead,
     ) -> Result<bool> {
-        let mut changes: Vec<Change> = Vec::with_capacity(overlay.len());
-        overlay.for_each(|hash, entry| changes.push((hash, entry)));
         let new_slots = builder.slot_count();
-        changes.sort_unstable_by_key(|&(hash, _)| (hash & (new_slots - 1), hash));
-        let mut changes = changes.into_iter().peekable();
-        let (mut olds, mut news) = (Vec::new(), Vec::new());
         // A larger table is filled in several passes over the old one, a smaller one by weaving its parts.
         let mut walk = ImageWalk::new(old, &self.log, new_slots);
-        for group in 0_u64.. {
-            if group % 4096 == 0 && self.is_closing() {
+        // The changes are sorted part by part of the table, which takes that much less memory.
+        let parts = SORT_PARTS.min(new_slots);
+        let mut changes: Vec<Change> = Vec::new();
+        for part in 0..parts {
+            let homes = new_slots / parts * part..new_slots / parts * (part + 1);
+            changes.clear();
+            overlay.for_each(|hash, entry| {
+                if homes.contains(&(hash & (new_slots - 1))) {
+                    changes.push((hash, entry));
+                }
+            });
+            changes.sort_unstable_by_key(|&(hash, _)| (hash & (new_slots - 1), hash));
+            if !self.stream_part(&mut walk, &changes, builder, dead)? {
+                return Ok(false);
+            }
+        }
+        while let Some((hash, paddr)) = walk.peek()? {
+            builder.push(hash, paddr)?;
+            walk.advance();
+        }
+        Ok(!builder.is_too_full())
+    }
+
+    /// Feeds the builder up to the last of some changes in table order.
+    fn stream_part(
+        &self,
+        walk: &mut ImageWalk<'_>,
+        changes: &[Change],
+        builder: &mut ImageBuilder<'_>,
+        dead: &mut Dead,
+    ) -> Result<bool> {
+        let new_slots = builder.slot_count();
+        let order = |hash: u64| (hash & (new_slots - 1), hash);
+        let mut olds = Vec::new();
+        for (group, news) in changes.chunk_by(|a, b| a.0 == b.0).enumerate() {
+            if group % 1024 == 0 && self.is_closing() {
                 return Err(Error::Stopped("the bucket is closing".to_owned()));
             }
-            let order = |hash: u64| (hash & (new_slots - 1), hash);
-            let next_old = walk.peek()?.map(|(hash, _)| order(hash));
-            let next_new = changes.peek().map(|&(hash, _)| order(hash));
-            let Some(next) = [next_old, next_new].into_iter().flatten().min() else {
-                break;
-            };
+            let next = news.first().map(|&(hash, _)| order(hash));
             olds.clear();
-            news.clear();
-            while let Some((hash, paddr)) = walk.peek()?.filter(|&(hash, _)| order(hash) == next) {
-                olds.push((hash, paddr));
+            while let Some((hash, paddr)) = walk.peek()? {
+                match Some(order(hash)).cmp(&next) {
+                    // What no change concerns goes over as it is.
+                    std::cmp::Ordering::Less => builder.push(hash, paddr)?,
+                    std::cmp::Ordering::Equal => olds.push((hash, paddr)),
+                    std::cmp::Ordering::Greater => break,
+                }
                 walk.advance();
             }
-            while let Some(change) = changes.next_if(|&(hash, _)| order(hash) == next) {
-                news.push(change);
-            }
-            self.merge_group(&olds, &news, builder, dead)?;
+            self.merge_group(&olds, news, builder, dead)?;
             if builder.is_too_full() {
                 return Ok(false);
             }
@@ -246,11 +248,6 @@ impl Core {
         dead: &mut Dead,
     ) -> Result<()> {
         match (olds, news) {
-            (olds, []) => {
-                return olds
-                    .iter()
-                    .try_for_each(|&(hash, paddr)| builder.push(hash, paddr));
-            }
             ([], &[(hash, entry)]) if entry & DELETE_BIT == 0 => return builder.push(hash, entry),
             ([], &[(_, entry)]) => {
                 dead.add(self, entry & !DELETE_BIT);
@@ -260,17 +257,11 @@ impl Core {
         }
         // Several of one hash: only key bytes tell which belong together.
         let mut all = Vec::with_capacity(olds.len() + news.len());
-        for (is_old, &(hash, entry)) in news
-            .iter()
-            .map(|new| (false, new))
-            .chain(olds.iter().map(|old| (true, old)))
+        for (is_old, &(hash, entry)) in
+            news.iter().map(|new| (false, new)).chain(olds.iter().map(|old| (true, old)))
         {
             // A record that cannot be read keeps its slot, so that reading it says so.
-            let key = self
-                .log
-                .record(entry & !DELETE_BIT)
-                .map(|record| record.key)
-                .ok();
+            let key = self.log.record(entry & !DELETE_BIT).map(|record| record.key).ok();
             all.push((key, is_old, hash, entry));
         }
         all.sort_by_key(|&(key, is_old, _, _)| (key, is_old));
@@ -306,18 +297,11 @@ impl Core {
         }
         let extent = std::mem::replace(&mut keeper.image, image.place).extent;
         if extent.start_page != 0 {
-            keeper.retired.push(Retired {
-                extent,
-                image: Some(old),
-            });
+            keeper.retired.push(Retired { extent, image: Some(old) });
         }
         // Order: the checkpoint syncs every record the image names before it names the image.
         keeper.checkpoint(self)?;
-        self.change_view(|view| View {
-            image,
-            frozen: None,
-            ..view.clone()
-        });
+        self.change_view(|view| View { image, frozen: None, ..view.clone() });
         keeper.release(self)
     }
 }
@@ -340,14 +324,7 @@ pub(crate) fn image_head(
         seqno: U64::new(place.seqno),
         page_count: U64::new(place.extent.page_count),
     };
-    let mut page = meta_page(
-        geometry,
-        0,
-        &Meta {
-            head,
-            sections: Vec::new(),
-        },
-    );
+    let mut page = meta_page(geometry, 0, &Meta { head, sections: Vec::new() });
     page.resize(geometry.page_len(), 0);
     page
 }
@@ -366,10 +343,7 @@ struct SegmentStarts {
 impl SegmentStarts {
     fn new(keeper: &Keeper) -> SegmentStarts {
         let registered = keeper.segments.values().map(|entry| {
-            Extent::new(
-                entry.start_page.get(),
-                u64::from(entry.data_page_count.get()),
-            )
+            Extent::new(entry.start_page.get(), u64::from(entry.data_page_count.get()))
         });
         let named = keeper
             .named
@@ -381,9 +355,7 @@ impl SegmentStarts {
     }
 
     fn find(&self, page: u64) -> Option<u64> {
-        let at = self
-            .extents
-            .partition_point(|extent| extent.start_page <= page);
+        let at = self.extents.partition_point(|extent| extent.start_page <= page);
         let extent = self.extents.get(at.checked_sub(1)?)?;
         (page < extent.end_page()).then_some(extent.start_page)
     }

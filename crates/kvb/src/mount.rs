@@ -114,10 +114,7 @@ pub(crate) fn mount(
     // Torn is not rotten: what was known durable must be there.
     let durable_seqno = root.extension.durable_seqno.get().max(ring.durable_seqno);
     if tail.next_seqno <= durable_seqno {
-        let damage = Corrupt {
-            what: What::Record,
-            at: tail.stopped_at,
-        };
+        let damage = Corrupt { what: What::Record, at: tail.stopped_at };
         if !read_only {
             return Err(damage.into());
         }
@@ -126,17 +123,8 @@ pub(crate) fn mount(
     let (segments, aborted) = split_aborted(&log, &fixed, &root, segments, &tail);
     report.segments = u64::try_from(segments.len()).unwrap_or(u64::MAX);
     let is_table_sound = !report.table_rebuilt;
-    let parts = Parts {
-        fixed,
-        root,
-        segments,
-        aborted,
-        tail,
-        ring,
-        image,
-        durable_seqno,
-        is_table_sound,
-    };
+    let parts =
+        Parts { fixed, root, segments, aborted, tail, ring, image, durable_seqno, is_table_sound };
     let core = assemble(disk, env, options, read_only, log, &parts, &mut report)?;
     if !read_only {
         let result = recover(&core, &parts);
@@ -165,15 +153,9 @@ impl Parts {
         let superblock = &self.root.superblock;
         let geometry = self.fixed.geometry;
         if let Some(last) = self.tail.segments.last() {
-            return Position {
-                seqno: last.last_seqno(),
-                paddr: last.end_paddr(geometry),
-            };
+            return Position { seqno: last.last_seqno(), paddr: last.end_paddr(geometry) };
         }
-        let registered = self
-            .segments
-            .iter()
-            .max_by_key(|entry| entry.last_seqno.get());
+        let registered = self.segments.iter().max_by_key(|entry| entry.last_seqno.get());
         match registered {
             Some(last) if last.last_seqno.get() > superblock.commit_seqno.get() => Position {
                 seqno: last.last_seqno.get(),
@@ -192,10 +174,8 @@ impl Parts {
     fn next_seqno(&self) -> u64 {
         let geometry = self.fixed.geometry;
         let named = &self.root.roster.named;
-        let room: u64 = named
-            .iter()
-            .map(|extent| geometry.paddr(extent.page_count.get().into()))
-            .sum();
+        let room: u64 =
+            named.iter().map(|extent| geometry.paddr(extent.page_count.get().into())).sum();
         self.tail.next_seqno.max(self.durable_seqno + 1) + room / RECORD_MIN + 1
     }
 }
@@ -203,9 +183,7 @@ impl Parts {
 fn fixed(root: &Root) -> Fixed {
     let (superblock, extension) = (&root.superblock, &root.extension);
     Fixed {
-        geometry: Geometry {
-            page_size: u64::from(superblock.page_size.get()),
-        },
+        geometry: Geometry { page_size: u64::from(superblock.page_size.get()) },
         uuid: (superblock.file_uuid_hi.get(), superblock.file_uuid_lo.get()),
         created_unix_ns: superblock.created_unix_ns.get(),
         flags: superblock.flags.get(),
@@ -252,10 +230,8 @@ fn load_table(log: &Log, fixed: &Fixed, root: &Root) -> Option<Vec<SegmentEntry>
     let offset = usize::try_from(section.offset.get()).ok()?;
     let body =
         bytes.get(offset..offset.checked_add(usize::try_from(section.length.get()).ok()?)?)?;
-    let entries: Vec<SegmentEntry> = body
-        .chunks_exact(SegmentEntry::SIZE)
-        .filter_map(crate::format::read)
-        .collect();
+    let entries: Vec<SegmentEntry> =
+        body.chunks_exact(SegmentEntry::SIZE).filter_map(crate::format::read).collect();
     let sound = meta.head.id.get() == root.extension.table_id.get()
         && crate::format::crc(body) == section.crc32c.get()
         && u64::try_from(entries.len()).ok()? == meta.head.count.get()
@@ -284,19 +260,15 @@ fn named_extent(named: &NamedExtent) -> Extent {
 /// Every extent must lie in the segment region, no two may overlap, and seqnos must make sense.
 fn check_extents(fixed: &Fixed, root: &Root, segments: &[SegmentEntry]) -> Result<()> {
     let at = fixed.geometry.paddr(root.extension.self_page.get());
-    let (from, to) = (
-        fixed.segment_start_page,
-        root.superblock.segment_end_page.get(),
-    );
+    let (from, to) = (fixed.segment_start_page, root.superblock.segment_end_page.get());
     let mut extents: Vec<Extent> = segments.iter().map(segment_extent).collect();
     extents.extend(root.roster.named.iter().map(named_extent));
     for extent in &extents {
         extent.check_within(from, to, at)?;
     }
     extents.sort_unstable();
-    let overlaps = extents
-        .windows(2)
-        .any(|pair| matches!(pair, [a, b] if a.end_page() > b.start_page));
+    let overlaps =
+        extents.windows(2).any(|pair| matches!(pair, [a, b] if a.end_page() > b.start_page));
     let is_sane = |entry: &SegmentEntry| {
         entry.base_seqno.get() <= entry.last_seqno.get() && entry.last_seqno.get() < SEQNO_LIMIT
     };
@@ -390,17 +362,10 @@ fn assemble(
     let view = build_view(&log, &env, parts, image, report)?;
     let has_runs = !view.runs.is_empty();
     let position = parts.position();
-    let hash = if fixed.hash_kind == HASH_SIP {
-        KeyHash::sip(&fixed.hash_key)
-    } else {
-        KeyHash::Xxh3
-    };
-    let ring = Ring::new(
-        geometry,
-        fixed.journal_start_page,
-        fixed.journal_page_count,
-        parts.ring.next,
-    );
+    let hash =
+        if fixed.hash_kind == HASH_SIP { KeyHash::sip(&fixed.hash_key) } else { KeyHash::Xxh3 };
+    let ring =
+        Ring::new(geometry, fixed.journal_start_page, fixed.journal_page_count, parts.ring.next);
     Ok(Core {
         disk,
         env,
@@ -436,10 +401,7 @@ fn assemble(
 fn keeper(parts: &Parts) -> Keeper {
     let superblock = &parts.root.superblock;
     let b_page = parts.root.extension.b_page.get();
-    let free_map = Extent::new(
-        superblock.fsm_start_page.get(),
-        superblock.fsm_page_count.get(),
-    );
+    let free_map = Extent::new(superblock.fsm_start_page.get(), superblock.fsm_page_count.get());
     let table = table_place(&parts.root).filter(|_| parts.is_table_sound);
     let mut used: Vec<Extent> = parts.segments.iter().map(segment_extent).collect();
     used.extend(parts.root.roster.named.iter().map(named_extent));
@@ -447,31 +409,18 @@ fn keeper(parts: &Parts) -> Keeper {
     used.extend(parts.image.map(|image| image.extent));
     used.extend(table.map(|table| table.extent));
     if free_map.start_page >= parts.fixed.segment_start_page {
-        used.push(Extent::new(
-            free_map.start_page - 1,
-            free_map.page_count + 1,
-        ));
+        used.push(Extent::new(free_map.start_page - 1, free_map.page_count + 1));
     }
     let high_water = superblock.segment_end_page.get();
     let in_table = |entry: &&SegmentEntry| {
         table.is_some()
-            && !parts
-                .root
-                .roster
-                .sealed
-                .iter()
-                .any(|fresh| fresh.seg_id == entry.seg_id)
+            && !parts.root.roster.sealed.iter().any(|fresh| fresh.seg_id == entry.seg_id)
     };
     let fresh = parts.segments.iter().filter(|entry| !in_table(entry));
     Keeper {
         epoch: superblock.epoch.get(),
         b_page,
-        space: Space::complement(
-            parts.fixed.segment_start_page,
-            high_water,
-            b_page,
-            &mut used,
-        ),
+        space: Space::complement(parts.fixed.segment_start_page, high_water, b_page, &mut used),
         segments: parts
             .segments
             .iter()
@@ -482,9 +431,7 @@ fn keeper(parts: &Parts) -> Keeper {
         named: parts.root.roster.named.clone(),
         next_seg_id: parts.root.extension.next_seg_id.get(),
         tail_seqno: parts.root.extension.tail_seqno.get(),
-        image: parts
-            .image
-            .unwrap_or(Image::void(parts.fixed.geometry).place),
+        image: parts.image.unwrap_or(Image::void(parts.fixed.geometry).place),
         free_map,
         retired: Vec::new(),
         dead_early: HashMap::new(),
@@ -501,10 +448,7 @@ fn build_view(
 ) -> Result<View> {
     let geometry = parts.fixed.geometry;
     let image_seqno = image.place.seqno;
-    let newer = parts
-        .segments
-        .iter()
-        .filter(|entry| entry.last_seqno.get() > image_seqno);
+    let newer = parts.segments.iter().filter(|entry| entry.last_seqno.get() > image_seqno);
     let mut layers = Vec::new();
     for entry in newer {
         layers.push(match Run::load(log, geometry, parts.fixed.uuid, entry) {
@@ -516,12 +460,7 @@ fn build_view(
         });
     }
     report.runs = u64::try_from(layers.len()).unwrap_or(u64::MAX);
-    let in_tail: usize = parts
-        .tail
-        .segments
-        .iter()
-        .map(|segment| segment.entries.len())
-        .sum();
+    let in_tail: usize = parts.tail.segments.iter().map(|segment| segment.entries.len()).sum();
     let in_runs: usize = layers.iter().map(Layer::len).sum();
     let must_load = report.runs_rebuilt > 0;
     let load_runs = in_runs <= LOAD_MAX || must_load;
@@ -548,12 +487,7 @@ fn build_view(
     active.forget_undo();
     // Newest first.
     runs.reverse();
-    Ok(View {
-        active: Arc::new(active),
-        frozen: None,
-        runs: runs.into(),
-        image: Arc::new(image),
-    })
+    Ok(View { active: Arc::new(active), frozen: None, runs: runs.into(), image: Arc::new(image) })
 }
 
 enum Layer {
@@ -580,10 +514,7 @@ fn load_segment(
     for entry in &segment.entries {
         if segment.base_seqno + u64::from(entry.seqno_delta.get()) > image_seqno {
             let delete = if entry.is_delete() { DELETE_BIT } else { 0 };
-            set(
-                entry.slot_hash.get(),
-                (start + entry.record_offset()) | delete,
-            )?;
+            set(entry.slot_hash.get(), (start + entry.record_offset()) | delete)?;
         }
     }
     Ok(())
@@ -594,15 +525,10 @@ fn load_segment(
 fn rewrite(core: &Core, segment: &Segment) -> Result<()> {
     let start = core.geometry().paddr(segment.extent.start_page);
     let len = usize::try_from(segment.len).map_err(|_| Error::corrupt(What::Record, start))?;
-    let bytes = core
-        .log
-        .bytes(start, len)
-        .ok_or_else(|| Error::corrupt(What::Record, start))?;
+    let bytes = core.log.bytes(start, len).ok_or_else(|| Error::corrupt(What::Record, start))?;
     // Copied first: what is borrowed from the mapping must not be written to.
     let copy = bytes.to_vec();
-    core.disk
-        .write_at(start, &copy)
-        .map_err(Error::io("write the tail once more"))
+    core.disk.write_at(start, &copy).map_err(Error::io("write the tail once more"))
 }
 
 /// Makes the cut physical and the gap durable. Everything here may be done again after a crash.
@@ -637,8 +563,6 @@ fn recover(core: &Core, parts: &Parts) -> Result<()> {
     for extent in freed {
         keeper.space.give_back(extent);
     }
-    core.lock_supply()
-        .reserve
-        .extend(keeper.named.iter().copied());
+    core.lock_supply().reserve.extend(keeper.named.iter().copied());
     Ok(())
 }

@@ -199,11 +199,7 @@ impl Overlay {
     ) -> Result<Lookup<'a>> {
         let flood = self.flood.read().expect("no panic under the lock");
         let horizon = published.load(Ordering::Acquire);
-        for flooded in flood
-            .get(&(hash, self.second_hash(key)))
-            .into_iter()
-            .flatten()
-        {
+        for flooded in flood.get(&(hash, self.second_hash(key))).into_iter().flatten() {
             let record = log.record(flooded.entry.load(Ordering::Acquire) & !DELETE_BIT)?;
             if record.key != key {
                 continue;
@@ -239,9 +235,7 @@ impl Overlay {
     /// Loads the home of a hash into the cache; a batch does this for all its keys first.
     #[inline]
     pub(crate) fn touch(&self, hash: u64) -> u64 {
-        self.slots
-            .get(2 * self.home(hash))
-            .map_or(0, |slot| slot.load(Ordering::Relaxed))
+        self.slots.get(2 * self.home(hash)).map_or(0, |slot| slot.load(Ordering::Relaxed))
     }
 
     /// Writer only: names a record of a key that has no entry yet; a key that has one has a newer one. There must be
@@ -272,10 +266,7 @@ impl Overlay {
                 let known = log.record(before & !DELETE_BIT)?;
                 if known.key == key {
                     if known.header.seqno.get() <= published {
-                        self.undo
-                            .write()
-                            .expect("no panic under the lock")
-                            .insert(at, before);
+                        self.undo.write().expect("no panic under the lock").insert(at, before);
                     }
                     self.store(at, entry);
                     return Ok(());
@@ -316,10 +307,7 @@ impl Overlay {
                 return Ok(());
             }
         }
-        chain.push(Flooded {
-            entry: AtomicU64::new(entry),
-            before: None,
-        });
+        chain.push(Flooded { entry: AtomicU64::new(entry), before: None });
         drop(flood);
         self.filter.add(hash);
         self.used.store(self.len() + 1, Ordering::Relaxed);

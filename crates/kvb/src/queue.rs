@@ -95,11 +95,7 @@ impl Core {
             let mut state = lock(&self.queue.state);
             if state.is_led {
                 let seat = Arc::new(Seat::default());
-                state.waiting.push(Waiter {
-                    batch,
-                    durability,
-                    seat: Arc::clone(&seat),
-                });
+                state.waiting.push(Waiter { batch, durability, seat: Arc::clone(&seat) });
                 seat
             } else {
                 state.is_led = true;
@@ -122,15 +118,8 @@ impl Core {
             return result.and_then(|()| self.settle());
         }
         let mut batches = vec![batch];
-        let durability = others
-            .iter()
-            .map(|waiter| waiter.durability)
-            .fold(durability, Ord::max);
-        batches.extend(
-            others
-                .iter_mut()
-                .map(|waiter| std::mem::take(&mut waiter.batch)),
-        );
+        let durability = others.iter().map(|waiter| waiter.durability).fold(durability, Ord::max);
+        batches.extend(others.iter_mut().map(|waiter| std::mem::take(&mut waiter.batch)));
         let mut results = self.commit_all(batches, durability).into_iter();
         let own = results.next().unwrap_or(Ok(()));
         for (waiter, result) in others.iter().zip(results) {
@@ -143,14 +132,9 @@ impl Core {
     /// Leads a group in which the caller's batch is queued.
     fn lead_group(&self, own_seat: &Arc<Seat>) -> Result<()> {
         let mut waiters = self.gather(0);
-        let durability = waiters
-            .iter()
-            .map(|waiter| waiter.durability)
-            .fold(Durability::Relaxed, Ord::max);
-        let batches = waiters
-            .iter_mut()
-            .map(|waiter| std::mem::take(&mut waiter.batch))
-            .collect();
+        let durability =
+            waiters.iter().map(|waiter| waiter.durability).fold(Durability::Relaxed, Ord::max);
+        let batches = waiters.iter_mut().map(|waiter| std::mem::take(&mut waiter.batch)).collect();
         let results = self.commit_all(batches, durability);
         let mut own = Ok(());
         for (waiter, result) in waiters.iter().zip(results) {
@@ -166,11 +150,7 @@ impl Core {
 
     /// Without threads of its own, a bucket whose index had to be rebuilt folds it in here, where no lock is held.
     fn settle(&self) -> Result<()> {
-        if self.mode.background || self.view.load().runs.is_empty() {
-            Ok(())
-        } else {
-            self.merge()
-        }
+        if self.mode.background || self.view.load().runs.is_empty() { Ok(()) } else { self.merge() }
     }
 
     /// Takes what is queued, after a short wait if the last group was larger than what is here now.
@@ -193,19 +173,9 @@ impl Core {
             bytes += u64::try_from(waiter.batch.bytes.len()).unwrap_or(u64::MAX);
             bytes <= limit
         };
-        let count = state
-            .waiting
-            .iter()
-            .take(GROUP_MAX)
-            .map(fits)
-            .take_while(|fits| *fits)
-            .count();
+        let count = state.waiting.iter().take(GROUP_MAX).map(fits).take_while(|fits| *fits).count();
         // A batch that is over the limit alone goes alone.
-        let count = if own == 0 {
-            count.max(1).min(state.waiting.len())
-        } else {
-            count
-        };
+        let count = if own == 0 { count.max(1).min(state.waiting.len()) } else { count };
         state.waiting.drain(..count).collect()
     }
 

@@ -22,12 +22,7 @@ impl Ring {
     /// A ring that goes on behind its newest entry.
     pub(crate) fn new(geometry: Geometry, start_page: u64, page_count: u64, next: u64) -> Ring {
         let capacity = page_count * journal::entries_per_page(geometry.page_size);
-        Ring {
-            geometry,
-            start_page,
-            capacity,
-            next: next % capacity.max(1),
-        }
+        Ring { geometry, start_page, capacity, next: next % capacity.max(1) }
     }
 
     /// How many index entries a commit may write: half the ring, so that the last commits stay readable.
@@ -49,11 +44,9 @@ impl Ring {
             let room = usize::try_from(per_page - self.next % per_page).expect("fits a page");
             let (part, behind) = rest.split_at(room.min(rest.len()));
             let (at, bytes) = (self.offset(self.next), part.as_bytes());
-            disk.write_at(at, bytes)
-                .map_err(Error::io("write the journal"))?;
+            disk.write_at(at, bytes).map_err(Error::io("write the journal"))?;
             let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-            disk.sync_range(at, len)
-                .map_err(Error::io("sync the journal"))?;
+            disk.sync_range(at, len).map_err(Error::io("sync the journal"))?;
             self.next = (self.next + u64::try_from(part.len()).unwrap_or(0)) % self.capacity;
             rest = behind;
         }

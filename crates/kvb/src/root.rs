@@ -84,10 +84,8 @@ pub(crate) fn restore_a(disk: &dyn Disk, root: &Root) -> Result<()> {
     if let Some(bytes) = page.get_mut(extension::OFFSET..end) {
         bytes.copy_from_slice(extension.seal().as_bytes());
     }
-    disk.write_at(0, &page)
-        .map_err(Error::io("write a superblock"))?;
-    disk.sync_range(0, page_size)
-        .map_err(Error::io("sync a superblock"))
+    disk.write_at(0, &page).map_err(Error::io("write a superblock"))?;
+    disk.sync_range(0, page_size).map_err(Error::io("sync a superblock"))
 }
 
 /// Looks for superblock B from the end of the file.
@@ -127,8 +125,7 @@ fn load(disk: &dyn Disk, file_len: u64, at: u64) -> std::result::Result<Root, Lo
         return Err(Loss::Damaged);
     }
     let read = |at, buf: &mut [u8]| {
-        disk.read_at(at, buf)
-            .map_err(|error| Loss::Io(Error::io("read a superblock")(error)))
+        disk.read_at(at, buf).map_err(|error| Loss::Io(Error::io("read a superblock")(error)))
     };
     read(at, &mut sector)?;
     let superblock = Superblock::decode(&sector).map_err(|refused| match refused {
@@ -156,23 +153,12 @@ fn load(disk: &dyn Disk, file_len: u64, at: u64) -> std::result::Result<Root, Lo
         .get(roster::OFFSET..)
         .and_then(|bytes| Roster::decode(bytes, epoch, uuid, extension.roster_crc32c.get()))
         .ok_or_else(incomplete)?;
-    let root = Root {
-        superblock,
-        extension,
-        roster,
-    };
-    if regions_hold(&root, file_len / page_size) {
-        Ok(root)
-    } else {
-        Err(incomplete())
-    }
+    let root = Root { superblock, extension, roster };
+    if regions_hold(&root, file_len / page_size) { Ok(root) } else { Err(incomplete()) }
 }
 
 fn version(found: String) -> Loss {
-    Loss::Version(Error::Version {
-        found,
-        supported: VERSION_MAJOR,
-    })
+    Loss::Version(Error::Version { found, supported: VERSION_MAJOR })
 }
 
 /// Every region must be inside the file, in its order.
@@ -184,10 +170,7 @@ fn regions_hold(root: &Root, file_pages: u64) -> bool {
     let within = |start: u64, count: u64, from: u64, to: u64| {
         Extent::new(start, count).check_within(from, to, 0).is_ok()
     };
-    let free_map = (
-        superblock.fsm_start_page.get(),
-        superblock.fsm_page_count.get(),
-    );
+    let free_map = (superblock.fsm_start_page.get(), superblock.fsm_page_count.get());
     b_page < file_pages
         && segment_start <= segment_end
         && segment_end <= b_page
@@ -197,12 +180,8 @@ fn regions_hold(root: &Root, file_pages: u64) -> bool {
             1,
             segment_start,
         )
-        && (within(
-            free_map.0,
-            free_map.1,
-            1,
-            superblock.journal_start_page.get(),
-        ) || within(free_map.0, free_map.1, segment_start + 1, segment_end))
+        && (within(free_map.0, free_map.1, 1, superblock.journal_start_page.get())
+            || within(free_map.0, free_map.1, segment_start + 1, segment_end))
         && extension.segment_page_max.get() > 0
         && extension.index_page_min.get() < 1 << 40
         && extension.hash_kind.get() <= extension::HASH_SIP

@@ -76,8 +76,7 @@ impl Run {
             return None;
         }
         let at = u64::try_from(index * RunEntry::SIZE).ok()?;
-        log.bytes(self.entries_at + at, RunEntry::SIZE)
-            .and_then(crate::format::read)
+        log.bytes(self.entries_at + at, RunEntry::SIZE).and_then(crate::format::read)
     }
 
     /// Where an entry's record starts.
@@ -87,9 +86,8 @@ impl Run {
 
     /// Slot hash, overlay entry and seqno of every record, oldest first.
     pub(crate) fn in_log_order(&self, log: &Log) -> Vec<(u64, u64, u64)> {
-        let mut entries: Vec<RunEntry> = (0..self.count)
-            .filter_map(|index| self.entry(log, index))
-            .collect();
+        let mut entries: Vec<RunEntry> =
+            (0..self.count).filter_map(|index| self.entry(log, index)).collect();
         entries.sort_unstable_by_key(|entry| entry.seqno_delta.get());
         let change = |entry: &RunEntry| {
             let delete = if entry.is_delete() { DELETE_BIT } else { 0 };
@@ -113,23 +111,16 @@ impl Run {
         let (mut low, mut high) = (0, self.count);
         while low < high {
             let middle = low + (high - low) / 2;
-            if self
-                .entry(log, middle)
-                .is_some_and(|entry| entry.slot_hash.get() < hash)
-            {
+            if self.entry(log, middle).is_some_and(|entry| entry.slot_hash.get() < hash) {
                 low = middle + 1;
             } else {
                 high = middle;
             }
         }
         find_in_group(log, key, |index| {
-            let at = usize::try_from(index)
-                .ok()
-                .and_then(|index| low.checked_add(index));
+            let at = usize::try_from(index).ok().and_then(|index| low.checked_add(index));
             let entry = at.and_then(|at| self.entry(log, at));
-            Ok(entry
-                .filter(|entry| entry.slot_hash.get() == hash)
-                .map(|entry| self.paddr(&entry)))
+            Ok(entry.filter(|entry| entry.slot_hash.get() == hash).map(|entry| self.paddr(&entry)))
         })
     }
 }

@@ -85,11 +85,7 @@ impl Segment {
         let delta = u32::try_from(self.entries.len()).expect("an extent holds fewer records");
         self.entries.push(RunEntry {
             slot_hash: U64::new(slot_hash),
-            offset: U32::new(if is_delete {
-                offset | DELETE_BIT
-            } else {
-                offset
-            }),
+            offset: U32::new(if is_delete { offset | DELETE_BIT } else { offset }),
             seqno_delta: U32::new(delta),
         });
         self.len += record_len;
@@ -133,10 +129,8 @@ impl Segment {
         let meta_page_count = geometry.pages(side_len);
         bytes.extend_from_slice(&side);
 
-        let write = |at, bytes: &[u8]| {
-            disk.write_at(at, bytes)
-                .map_err(Error::io("seal a segment"))
-        };
+        let write =
+            |at, bytes: &[u8]| disk.write_at(at, bytes).map_err(Error::io("seal a segment"));
         write(start + self.len, &bytes)?;
         let used = data_page_count + meta_page_count;
         let rest = (self.extent.page_count > used)
@@ -168,15 +162,10 @@ impl Segment {
             let paddr = start + entry.record_offset();
             // Slot hashes 2 and 3 may stand for the hashes 0 and 1; the record tells.
             let hash64 = match entry.slot_hash.get() {
-                2 | 3 => log
-                    .record(paddr)
-                    .map_or(entry.slot_hash, |record| record.header.hash64),
+                2 | 3 => log.record(paddr).map_or(entry.slot_hash, |record| record.header.hash64),
                 _ => entry.slot_hash,
             };
-            SparsePair {
-                hash64,
-                paddr: U64::new(paddr),
-            }
+            SparsePair { hash64, paddr: U64::new(paddr) }
         });
         Footer {
             seg_id: self.seg_id,
@@ -230,12 +219,9 @@ impl Segment {
             a.slot_hash.get().cmp(&b.slot_hash.get()).then_with(|| {
                 // An unreadable record has no key to order by; lookups that meet it report it.
                 let key = |entry: &RunEntry| {
-                    log.record(start + entry.record_offset())
-                        .map_or(&[][..], |record| record.key)
+                    log.record(start + entry.record_offset()).map_or(&[][..], |record| record.key)
                 };
-                key(a)
-                    .cmp(key(b))
-                    .then(b.seqno_delta.get().cmp(&a.seqno_delta.get()))
+                key(a).cmp(key(b)).then(b.seqno_delta.get().cmp(&a.seqno_delta.get()))
             })
         });
         run

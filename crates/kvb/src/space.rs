@@ -34,11 +34,7 @@ impl Space {
         raw_end: u64,
         used: &mut [Extent],
     ) -> Space {
-        let mut space = Space {
-            free: BTreeMap::new(),
-            raw_start,
-            raw_end,
-        };
+        let mut space = Space { free: BTreeMap::new(), raw_start, raw_end };
         used.sort_unstable();
         let mut at = start;
         for extent in used.iter() {
@@ -62,10 +58,7 @@ impl Space {
         if let Some(rest) = rest {
             self.free.insert(rest.start_page, rest.page_count);
         }
-        Some(Taken {
-            extent: Extent::new(start, pages),
-            rest,
-        })
+        Some(Taken { extent: Extent::new(start, pages), rest })
     }
 
     /// Takes from past the high-water mark.
@@ -100,9 +93,7 @@ impl Space {
 
     /// Free extents below the high-water mark, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Extent> + '_ {
-        self.free
-            .iter()
-            .map(|(&start, &count)| Extent::new(start, count))
+        self.free.iter().map(|(&start, &count)| Extent::new(start, count))
     }
 
     /// Returns an extent, and gives the joined extent it became part of.

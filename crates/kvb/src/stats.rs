@@ -88,10 +88,7 @@ impl Counters {
 
     pub(crate) fn fill(&self, stats: &mut Stats) {
         let sum = |of: fn(&Lane) -> &AtomicU64| {
-            self.lanes
-                .iter()
-                .map(|lane| of(lane).load(Ordering::Relaxed))
-                .sum()
+            self.lanes.iter().map(|lane| of(lane).load(Ordering::Relaxed)).sum()
         };
         stats.gets = sum(|lane| &lane.gets);
         stats.hits = sum(|lane| &lane.hits);

@@ -55,11 +55,7 @@ pub(crate) fn scan(
     tail_seqno: u64,
     stamps: Stamps,
 ) -> Tail {
-    let mut tail = Tail {
-        next_seqno: tail_seqno,
-        stamps,
-        ..Tail::default()
-    };
+    let mut tail = Tail { next_seqno: tail_seqno, stamps, ..Tail::default() };
     let mut begun = Vec::new();
     for extent in named {
         match begun_segment(log, geometry, extent) {
@@ -68,12 +64,8 @@ pub(crate) fn scan(
         }
     }
     begun.sort_by_key(|(segment, _)| segment.base_seqno);
-    let first = named
-        .first()
-        .map_or(0, |extent| geometry.paddr(extent.start_page.get()));
-    tail.stopped_at = begun
-        .first()
-        .map_or(first, |(segment, _)| segment.end_paddr(geometry));
+    let first = named.first().map_or(0, |extent| geometry.paddr(extent.start_page.get()));
+    tail.stopped_at = begun.first().map_or(first, |(segment, _)| segment.end_paddr(geometry));
     let mut cut: Option<Cut> = None;
     let mut walked = 0;
     for (index, (segment, _)) in begun.iter_mut().enumerate() {
@@ -136,11 +128,7 @@ fn walk(
         if !segment.fits(geometry, len) {
             break;
         }
-        segment.push(
-            slot_hash(record.header.hash64.get()),
-            record.header.kind == DELETE,
-            len,
-        );
+        segment.push(slot_hash(record.header.hash64.get()), record.header.kind == DELETE, len);
         tail.next_seqno += 1;
         tail.scanned += 1;
         tail.bytes += len;
@@ -164,9 +152,7 @@ pub(crate) fn next_record<'a>(
     segment: &Segment,
     seqno: u64,
 ) -> Option<Record<'a>> {
-    let room = geometry
-        .paddr(segment.extent.page_count)
-        .checked_sub(segment.len)?;
+    let room = geometry.paddr(segment.extent.page_count).checked_sub(segment.len)?;
     let bytes = log.bytes(segment.end_paddr(geometry), usize::try_from(room).ok()?)?;
     let record = Record::decode(bytes)?;
     (record.header.seqno.get() == seqno).then_some(record)

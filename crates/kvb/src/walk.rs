@@ -36,11 +36,7 @@ pub(crate) fn rebuild_table(log: &Log, fixed: &Fixed, root: &Root) -> Result<Vec
     while page < end {
         let header = header_at(log, geometry, page)?;
         let at = geometry.paddr(page);
-        let named = root
-            .roster
-            .named
-            .iter()
-            .find(|named| named.start_page.get() == page);
+        let named = root.roster.named.iter().find(|named| named.start_page.get() == page);
         let pages = match named {
             Some(named) => u64::from(named.page_count.get()),
             None => header
@@ -75,17 +71,11 @@ fn entry_of(
             footer.seg_id == segment.seg_id && footer.last_seqno == segment.last_seqno()
         })
         .ok_or_else(|| Error::corrupt(What::SegmentFooter, footer_at))?;
-    let side = header_at(log, geometry, extent.end_page())
-        .ok()
-        .and_then(|side| {
-            let at = geometry.paddr(extent.end_page());
-            let head = Meta::decode(
-                log.bytes(at, geometry.page_len())?,
-                meta::KIND_SIDE,
-                fixed.uuid,
-            )?;
-            (head.head.id == header.seg_id).then_some(side.page_count(geometry.page_size)?)
-        });
+    let side = header_at(log, geometry, extent.end_page()).ok().and_then(|side| {
+        let at = geometry.paddr(extent.end_page());
+        let head = Meta::decode(log.bytes(at, geometry.page_len())?, meta::KIND_SIDE, fixed.uuid)?;
+        (head.head.id == header.seg_id).then_some(side.page_count(geometry.page_size)?)
+    });
     let count = |value: u64| U32::new(u32::try_from(value).unwrap_or(u32::MAX));
     Ok(SegmentEntry {
         start_page: U64::new(extent.start_page),
@@ -125,18 +115,11 @@ fn read_records(log: &Log, geometry: Geometry, extent: Extent, header: &SegmentH
         live_bytes: 0,
         entries: Vec::new(),
     };
-    while let Some(record) = next_record(
-        log,
-        geometry,
-        &segment,
-        segment.base_seqno + segment.count(),
-    ) {
+    while let Some(record) =
+        next_record(log, geometry, &segment, segment.base_seqno + segment.count())
+    {
         let is_delete = record.header.kind == DELETE;
-        segment.push(
-            slot_hash(record.header.hash64.get()),
-            is_delete,
-            record.header.record_len(),
-        );
+        segment.push(slot_hash(record.header.hash64.get()), is_delete, record.header.record_len());
     }
     segment
 }

@@ -88,11 +88,7 @@ impl Core {
         self.check_writable()?;
         let demand = self.demand(batches);
         if demand.count == 0 {
-            return if durability == Durability::Relaxed {
-                Ok(())
-            } else {
-                self.sync_log(writer)
-            };
+            return if durability == Durability::Relaxed { Ok(()) } else { self.sync_log(writer) };
         }
         self.secure_room(writer, batches, demand)?;
         let count = usize::try_from(demand.count).unwrap_or(usize::MAX);
@@ -145,11 +141,7 @@ impl Core {
             self.roll(writer);
         }
         self.hand_over(writer);
-        self.counters.wrote(
-            demand.bytes,
-            demand.count,
-            batches.iter().map(|b| b.puts).sum(),
-        );
+        self.counters.wrote(demand.bytes, demand.count, batches.iter().map(|b| b.puts).sum());
         // The commit is done and seen. What fails from here on stops the next one.
         let after = self.after_commit(writer);
         let _ = self.latch(after);
@@ -168,17 +160,10 @@ impl Core {
         let mut rest = batch.bytes.as_mut_slice();
         while !rest.is_empty() {
             let first_len = record_len(rest)?;
-            if !writer
-                .active
-                .as_ref()
-                .is_some_and(|active| active.fits(geometry, first_len))
-            {
+            if !writer.active.as_ref().is_some_and(|active| active.fits(geometry, first_len)) {
                 self.begin_segment(writer, rest.len(), first_len, demand, timestamp_ns)?;
             }
-            let active = writer
-                .active
-                .as_mut()
-                .ok_or(Error::Invalid("no active segment"))?;
+            let active = writer.active.as_mut().ok_or(Error::Invalid("no active segment"))?;
             let start = geometry.paddr(active.extent.start_page);
             let piece_at = active.len;
             let mut piece_len = 0;
@@ -189,15 +174,12 @@ impl Core {
                 }
                 let len_usize = usize::try_from(len).unwrap_or(usize::MAX);
                 let is_last = bytes.len() == len_usize;
-                let bytes = bytes
-                    .get_mut(..len_usize)
-                    .ok_or(Error::Invalid("short record"))?;
+                let bytes = bytes.get_mut(..len_usize).ok_or(Error::Invalid("short record"))?;
                 let header: RecordHeader =
                     crate::format::read(bytes).ok_or(Error::Invalid("short record"))?;
                 let key_len = usize::try_from(header.key_len.get()).unwrap_or(0);
-                let key = bytes
-                    .get(RecordHeader::SIZE..RecordHeader::SIZE + key_len)
-                    .unwrap_or(&[]);
+                let key =
+                    bytes.get(RecordHeader::SIZE..RecordHeader::SIZE + key_len).unwrap_or(&[]);
                 let hash64 = self.hash.hash64(key);
                 let stamp = Stamp {
                     seqno: writer.next_seqno,
@@ -214,15 +196,9 @@ impl Core {
                 piece_len += len_usize;
             }
             let (piece, behind) = rest.split_at_mut(piece_len);
-            self.disk
-                .write_at(start + piece_at, piece)
-                .map_err(Error::io("write the log"))?;
+            self.disk.write_at(start + piece_at, piece).map_err(Error::io("write the log"))?;
             // The header of a new segment is as undurable as its first records.
-            let from = if piece_at == HEADER_LEN {
-                start
-            } else {
-                start + piece_at
-            };
+            let from = if piece_at == HEADER_LEN { start } else { start + piece_at };
             writer.written.push((from, start + active.len - from));
             rest = behind;
         }
@@ -278,9 +254,7 @@ impl Core {
     /// Gives ended segments to the keeper to be sealed.
     pub(crate) fn hand_over(&self, writer: &mut Writer) {
         if !writer.filled.is_empty() {
-            self.lock_supply()
-                .sealing
-                .extend(writer.filled.drain(..).map(Arc::new));
+            self.lock_supply().sealing.extend(writer.filled.drain(..).map(Arc::new));
             self.supply_changed.notify_all();
         }
     }
@@ -294,14 +268,11 @@ impl Core {
         let before = self.env.monotonic_ns();
         match *writer.written.as_slice() {
             [(at, len)] if !writer.unsynced => {
-                self.disk
-                    .sync_range(at, len)
-                    .map_err(Error::io("sync the log"))?;
+                self.disk.sync_range(at, len).map_err(Error::io("sync the log"))?;
             }
             _ => self.sync_log(writer)?,
         }
-        self.queue
-            .synced_in(self.env.monotonic_ns().saturating_sub(before));
+        self.queue.synced_in(self.env.monotonic_ns().saturating_sub(before));
         if durability == Durability::Sync {
             let entries = self.journal_entries(writer)?;
             // Order: journal entries only after their records are durable (seed 002 section 7).
@@ -340,28 +311,14 @@ impl Core {
                     2 | 3 => self.log.record(entry & !DELETE_BIT)?.header.hash64.get(),
                     _ => hash,
                 };
-                entries.push(journal_entry(
-                    kind,
-                    seqno,
-                    hash64,
-                    index_pageid,
-                    slot_idx,
-                    paddr,
-                ));
+                entries.push(journal_entry(kind, seqno, hash64, index_pageid, slot_idx, paddr));
             }
         }
         let last = writer.next_seqno - 1;
         let active = writer.active.as_ref();
         let end = active.map_or(0, |active| active.end_paddr(self.geometry()));
         let seg_id = active.map_or(0, |active| active.seg_id);
-        entries.push(journal_entry(
-            COMMIT,
-            last,
-            uuid_tag(self.fixed.uuid),
-            last,
-            seg_id,
-            end,
-        ));
+        entries.push(journal_entry(COMMIT, last, uuid_tag(self.fixed.uuid), last, seg_id, end));
         Ok(entries)
     }
 
@@ -371,23 +328,16 @@ impl Core {
         let before = self.published.load(Ordering::Relaxed);
         for chunk in writer.changes.chunks(AHEAD) {
             // Independent loads first: their cache misses overlap.
-            let touched = chunk
-                .iter()
-                .fold(0, |sum: u64, (hash, _)| sum ^ view.active.touch(*hash));
+            let touched =
+                chunk.iter().fold(0, |sum: u64, (hash, _)| sum ^ view.active.touch(*hash));
             std::hint::black_box(touched);
             for &(hash, entry) in chunk {
                 view.active.set(&self.log, hash, entry, before)?;
             }
         }
         let last = writer.next_seqno - 1;
-        let end = writer
-            .active
-            .as_ref()
-            .map_or(0, |active| active.end_paddr(self.geometry()));
-        *lock(&self.position) = Position {
-            seqno: last,
-            paddr: end,
-        };
+        let end = writer.active.as_ref().map_or(0, |active| active.end_paddr(self.geometry()));
+        *lock(&self.position) = Position { seqno: last, paddr: end };
         self.published.store(last, Ordering::Release);
         view.active.forget_undo();
         Ok(())
@@ -435,10 +385,7 @@ impl Core {
     fn pieces(&self, batches: &[Batch]) -> Result<Pieces> {
         let geometry = self.geometry();
         let max = self.fixed.segment_page_max;
-        let mut pieces = Pieces {
-            ordinary: 0,
-            oversized_pages: 0,
-        };
+        let mut pieces = Pieces { ordinary: 0, oversized_pages: 0 };
         let (mut len, mut count) = (HEADER_LEN, 0);
         for batch in batches {
             let mut rest = batch.bytes.as_slice();
@@ -453,10 +400,7 @@ impl Core {
                 }
                 len += record;
                 count += 1;
-                rest = usize::try_from(record)
-                    .ok()
-                    .and_then(|len| rest.get(len..))
-                    .unwrap_or(&[]);
+                rest = usize::try_from(record).ok().and_then(|len| rest.get(len..)).unwrap_or(&[]);
             }
         }
         Ok(pieces)

@@ -1,10 +1,6 @@
 //! Single behaviours, each small enough to read: what a call promises, and what once went wrong.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 #[path = "support/collide.rs"]
 mod collide;
@@ -59,9 +55,7 @@ fn a_value_is_gone_at_its_deadline_and_not_before() {
     let fixture = Fixture::new();
     let bucket = fixture.create();
     bucket.put_for("second", "value", Duration::ZERO).unwrap();
-    bucket
-        .put_for("two seconds", "value", Duration::from_millis(1001))
-        .unwrap();
+    bucket.put_for("two seconds", "value", Duration::from_millis(1001)).unwrap();
     bucket.put_for("forever", "value", Duration::MAX).unwrap();
     fixture.env.set(START + SECOND - 1);
     assert!(bucket.exists("second").unwrap());
@@ -73,15 +67,9 @@ fn a_value_is_gone_at_its_deadline_and_not_before() {
     assert!(!bucket.exists("two seconds").unwrap());
     assert!(!bucket.delete("two seconds").unwrap());
     fixture.env.set(u64::MAX);
-    assert!(
-        !bucket.exists("forever").unwrap(),
-        "the longest time to live is 2^32 - 1 seconds"
-    );
+    assert!(!bucket.exists("forever").unwrap(), "the longest time to live is 2^32 - 1 seconds");
     bucket.put("forever", "again").unwrap();
-    assert_eq!(
-        bucket.get("forever").unwrap().as_deref(),
-        Some(&b"again"[..])
-    );
+    assert_eq!(bucket.get("forever").unwrap().as_deref(), Some(&b"again"[..]));
 }
 
 /// Deadlines saturate: at the end of time nothing wraps around to the past.
@@ -90,9 +78,7 @@ fn deadlines_past_the_end_of_time_never_come() {
     let fixture = Fixture::new();
     fixture.env.set(u64::MAX - SECOND);
     let bucket = fixture.create();
-    bucket
-        .put_for("key", "value", Duration::from_secs(100))
-        .unwrap();
+    bucket.put_for("key", "value", Duration::from_secs(100)).unwrap();
     assert!(bucket.exists("key").unwrap());
     bucket.close().unwrap();
     assert!(fixture.open().exists("key").unwrap());
@@ -102,9 +88,7 @@ fn deadlines_past_the_end_of_time_never_come() {
 fn an_expired_value_does_not_come_back_when_the_clock_goes_back() {
     let mut fixture = Fixture::new();
     let bucket = fixture.create();
-    bucket
-        .put_for("key", "value", Duration::from_secs(60))
-        .unwrap();
+    bucket.put_for("key", "value", Duration::from_secs(60)).unwrap();
     fixture.env.set(START + HOUR);
     bucket.put("other", "value").unwrap();
     fixture.env.set(START + SECOND);
@@ -123,9 +107,7 @@ fn a_stamp_far_ahead_of_the_wall_does_not_count() {
     fixture.env.set(START + 30 * DAY);
     bucket.put("from the future", "value").unwrap();
     fixture.env.set(START);
-    bucket
-        .put_for("key", "value", Duration::from_secs(60))
-        .unwrap();
+    bucket.put_for("key", "value", Duration::from_secs(60)).unwrap();
     assert!(bucket.exists("key").unwrap());
     fixture.env.set(START + 59 * SECOND);
     let bucket = fixture.kill(bucket);
@@ -141,9 +123,7 @@ fn a_stamp_far_ahead_of_the_wall_does_not_count() {
 fn a_wrong_stamp_does_not_hide_the_right_ones_behind_it() {
     let mut fixture = Fixture::new();
     let bucket = fixture.create();
-    bucket
-        .put_for("key", "value", Duration::from_secs(60))
-        .unwrap();
+    bucket.put_for("key", "value", Duration::from_secs(60)).unwrap();
     fixture.env.set(START + 30 * DAY);
     bucket.put("from the future", "value").unwrap();
     fixture.env.set(START + HOUR);
@@ -151,10 +131,7 @@ fn a_wrong_stamp_does_not_hide_the_right_ones_behind_it() {
     fixture.env.set(START + SECOND);
     assert!(!bucket.exists("key").unwrap());
     let bucket = fixture.kill(bucket);
-    assert!(
-        !bucket.exists("key").unwrap(),
-        "expired an hour ago by the newest stamp that counts"
-    );
+    assert!(!bucket.exists("key").unwrap(), "expired an hour ago by the newest stamp that counts");
 }
 
 /// Keys of one hash all keep their slots. A merge once counted a new key as an old one if its hash
@@ -206,13 +183,7 @@ fn the_last_mutation_of_a_key_in_a_batch_wins() {
     let fixture = Fixture::new();
     let bucket = fixture.create();
     let mut batch = Batch::new();
-    batch
-        .put("a", "1")
-        .delete("a")
-        .put("a", "2")
-        .put("b", "1")
-        .put("b", "2")
-        .delete("b");
+    batch.put("a", "1").delete("a").put("a", "2").put("b", "1").put("b", "2").delete("b");
     batch.delete("c").put("c", "3");
     bucket.commit(batch).unwrap();
     let check = |bucket: &Bucket| {
@@ -262,10 +233,7 @@ fn lookups_of_many_keys_answer_in_their_order() {
     bucket.put("b", "2").unwrap();
     let values = bucket.get_many(&["b", "missing", "a", "b"]).unwrap();
     let values: Vec<Option<&[u8]>> = values.iter().map(|value| value.as_deref()).collect();
-    assert_eq!(
-        values,
-        [Some(&b"2"[..]), None, Some(&b"1"[..]), Some(&b"2"[..])]
-    );
+    assert_eq!(values, [Some(&b"2"[..]), None, Some(&b"1"[..]), Some(&b"2"[..])]);
     assert!(bucket.get_many::<&[u8]>(&[]).unwrap().is_empty());
 }
 
@@ -317,9 +285,7 @@ const FAR: u32 = 300_000;
 /// at once.
 fn far_behind() -> Vec<u8> {
     let disk = MemoryDisk::with_capacity(256 << 20);
-    let options = Options::default()
-        .durability(Durability::Relaxed)
-        .background(false);
+    let options = Options::default().durability(Durability::Relaxed).background(false);
     let env = Arc::new(ManualEnv::new(START, 7));
     let bucket =
         Bucket::create_on(Arc::new(disk.reopen()), env, options.overlay_min(2_000_000)).unwrap();
@@ -409,11 +375,7 @@ fn an_index_that_a_kill_left_far_behind() {
         let live = (0..FAR).filter(|index| expected(*index).is_some()).count();
         // The twenty keys of one hash may count as one.
         let keys = usize::try_from(bucket.stats().unwrap().keys).unwrap();
-        assert!(
-            (live + 1..=live + 20).contains(&keys),
-            "{keys} keys instead of {}",
-            live + 20
-        );
+        assert!((live + 1..=live + 20).contains(&keys), "{keys} keys instead of {}", live + 20);
         bucket.flush().unwrap();
         check_far(&bucket);
         bucket.close().unwrap();

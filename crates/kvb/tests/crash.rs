@@ -11,11 +11,7 @@
 //!
 //! `KVB_CRASH_SEED=n` runs with other random choices, `KVB_CRASH_IMAGES=n` with n random images a point.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -150,19 +146,11 @@ fn run(plan: &Plan, seed: u64) -> History {
     let mut bounds = vec![(0, 0)];
     for op in trace.ops() {
         if let Op::Mark(mark) = op {
-            if mark % 2 == 0 {
-                acknowledged = mark / 2
-            } else {
-                begun = mark / 2
-            }
+            if mark % 2 == 0 { acknowledged = mark / 2 } else { begun = mark / 2 }
         }
         bounds.push((acknowledged, begun));
     }
-    History {
-        trace,
-        states,
-        bounds,
-    }
+    History { trace, states, bounds }
 }
 
 /// Mounts an image and checks its state; gives the commit it holds and the record of the recovery.
@@ -189,19 +177,10 @@ fn check(
         "{context}: {report:?}"
     );
     let found = verify(&bucket, states, context);
-    assert!(
-        least <= found,
-        "{context}: commit {least} was durable, found only {found}"
-    );
-    assert!(
-        found <= most,
-        "{context}: commit {found} was never begun (last: {most})"
-    );
+    assert!(least <= found, "{context}: commit {least} was durable, found only {found}");
+    assert!(found <= most, "{context}: commit {found} was never begun (last: {most})");
     let seen = seed_reader::read(&disk.to_bytes()).live;
-    assert!(
-        seen == states[usize::try_from(found).unwrap()],
-        "{context}: read by the seed alone"
-    );
+    assert!(seen == states[usize::try_from(found).unwrap()], "{context}: read by the seed alone");
     bucket.put(b"written after recovery", b"yes").unwrap();
     let shown = bucket.mount_report().clone();
     drop(bucket);
@@ -224,18 +203,13 @@ fn verify(bucket: &Bucket, states: &[State], context: &str) -> u64 {
     let state = &states[usize::try_from(found).unwrap()];
     for number in 0..KEYS {
         let key = key(number);
-        let value = bucket
-            .get(&key)
-            .unwrap_or_else(|error| panic!("{context}: {error}"));
+        let value = bucket.get(&key).unwrap_or_else(|error| panic!("{context}: {error}"));
         assert_eq!(
             value.as_deref().map(<[u8]>::len),
             state.get(&key).map(Vec::len),
             "{context}: key {number} after commit {found}"
         );
-        assert!(
-            value.as_deref() == state.get(&key).map(Vec::as_slice),
-            "{context}: key {number}"
-        );
+        assert!(value.as_deref() == state.get(&key).map(Vec::as_slice), "{context}: key {number}");
     }
     found
 }
@@ -248,9 +222,7 @@ fn sweep(plan: &Plan, seed: u64, random_images: u64, images: &AtomicUsize) {
     while let Some(point) = points.advance() {
         let upto = point.upto();
         let created = history.bounds[..=upto].len() > 1
-            && history.trace.ops()[..upto]
-                .iter()
-                .any(|op| matches!(op, Op::Mark(0)));
+            && history.trace.ops()[..upto].iter().any(|op| matches!(op, Op::Mark(0)));
         if !created || (upto % plan.stride != 0 && upto != last) {
             continue;
         }
@@ -259,13 +231,9 @@ fn sweep(plan: &Plan, seed: u64, random_images: u64, images: &AtomicUsize) {
         if pending > 0 {
             keeps.push(Keep::None);
             keeps.push(Keep::OnlyLast);
-            keeps.push(Keep::DropOne(
-                usize::try_from(seed).unwrap().wrapping_add(upto) % pending,
-            ));
+            keeps.push(Keep::DropOne(usize::try_from(seed).unwrap().wrapping_add(upto) % pending));
             keeps.push(Keep::Prefix(upto % pending));
-            let base = seed
-                .wrapping_mul(1000)
-                .wrapping_add(u64::try_from(upto).unwrap() * 16);
+            let base = seed.wrapping_mul(1000).wrapping_add(u64::try_from(upto).unwrap() * 16);
             keeps.extend((0..random_images).map(|n| Keep::Random(base + n)));
         }
         for keep in keeps {
@@ -294,11 +262,7 @@ fn cut_recovery(
     let mut points = recovery.points();
     let mut count = 0;
     while let Some(point) = points.advance() {
-        for keep in [
-            Keep::None,
-            Keep::All,
-            Keep::Random(u64::try_from(point.upto()).unwrap()),
-        ] {
+        for keep in [Keep::None, Keep::All, Keep::Random(u64::try_from(point.upto()).unwrap())] {
             let context = format!("{context}; recovery cut at {} {keep:?}", point.upto());
             check(plan, point.image(keep), states, (found, found), &context);
             count += 1;
@@ -308,10 +272,7 @@ fn cut_recovery(
 }
 
 fn small() -> Options {
-    Options::default()
-        .background(false)
-        .overlay_min(48)
-        .segment_bytes_max(16 << 10)
+    Options::default().background(false).overlay_min(48).segment_bytes_max(16 << 10)
 }
 
 fn plans() -> Vec<Plan> {
@@ -336,11 +297,7 @@ fn plans() -> Vec<Plan> {
         Plan {
             name: "relaxed",
             durability: |n| {
-                if n % 7 == 0 {
-                    Durability::SyncOnce
-                } else {
-                    Durability::Relaxed
-                }
+                if n % 7 == 0 { Durability::SyncOnce } else { Durability::Relaxed }
             },
             commits: 120,
             ..plan.clone()
@@ -366,11 +323,7 @@ fn plans() -> Vec<Plan> {
             name: "batches larger than a segment",
             commits: 12,
             durability: |n| {
-                if n % 3 == 0 {
-                    Durability::Relaxed
-                } else {
-                    Durability::SyncOnce
-                }
+                if n % 3 == 0 { Durability::Relaxed } else { Durability::SyncOnce }
             },
             batch: |n| if n % 2 == 0 { 60 } else { 3 },
             value: |n| if n % 2 == 0 { 1000 } else { 100 },
@@ -380,11 +333,7 @@ fn plans() -> Vec<Plan> {
             name: "values larger than a segment",
             commits: 12,
             durability: |n| {
-                if n % 4 == 0 {
-                    Durability::Relaxed
-                } else {
-                    Durability::SyncOnce
-                }
+                if n % 4 == 0 { Durability::Relaxed } else { Durability::SyncOnce }
             },
             batch: |_| 2,
             value: |n| if n % 3 == 0 { 40_000 } else { 100 },
@@ -394,11 +343,7 @@ fn plans() -> Vec<Plan> {
             name: "many segments",
             commits: 420,
             durability: |n| {
-                if n % 16 == 0 {
-                    Durability::SyncOnce
-                } else {
-                    Durability::Relaxed
-                }
+                if n % 16 == 0 { Durability::SyncOnce } else { Durability::Relaxed }
             },
             batch: |_| 4,
             value: |_| 700,
@@ -414,11 +359,7 @@ fn plans() -> Vec<Plan> {
                 .segment_bytes_max(64 << 10)
                 .hash(HashKind::SipHash),
             durability: |n| {
-                if n % 2 == 0 {
-                    Durability::Sync
-                } else {
-                    Durability::Relaxed
-                }
+                if n % 2 == 0 { Durability::Sync } else { Durability::Relaxed }
             },
             ..plan.clone()
         },
@@ -477,9 +418,7 @@ fn records_left_by_an_earlier_crash_never_complete_a_later_batch() {
         let bucket = Bucket::open_on(Arc::new(disk.clone()), env(2), options.clone()).unwrap();
         let before = disk.to_bytes();
         let from = disk.trace().len();
-        bucket
-            .commit_with(batch(fill), Durability::Relaxed)
-            .unwrap();
+        bucket.commit_with(batch(fill), Durability::Relaxed).unwrap();
         let mut after = before.clone();
         for op in &disk.trace().ops()[from..] {
             if let Op::Write { offset, data } = op
@@ -508,17 +447,13 @@ fn records_left_by_an_earlier_crash_never_complete_a_later_batch() {
     let image = keep(&before, &after, &first[1..]);
     let (before, after) = write(image, 2);
     let second = changed(&before, &after);
-    assert_eq!(
-        first[0], second[0],
-        "the batch went to the same place again"
-    );
+    assert_eq!(first[0], second[0], "the batch went to the same place again");
     for kept in 0..=second.len() {
         let image = keep(&before, &after, &second[..kept]);
         let shared: Arc<dyn Disk> = Arc::new(SimDisk::from_image(image));
         let bucket = Bucket::open_on(shared, env(3), options.clone()).unwrap();
-        let values: Vec<Option<u8>> = (0..6_u8)
-            .map(|record| Some(bucket.get([record]).unwrap()?[0]))
-            .collect();
+        let values: Vec<Option<u8>> =
+            (0..6_u8).map(|record| Some(bucket.get([record]).unwrap()?[0])).collect();
         let is_whole = values.iter().all(|value| *value == Some(2));
         let is_absent = values.iter().all(Option::is_none);
         assert!(is_whole || is_absent, "{kept} sectors kept: {values:?}");
@@ -526,10 +461,7 @@ fn records_left_by_an_earlier_crash_never_complete_a_later_batch() {
 }
 
 fn from_env(name: &str, default: u64) -> u64 {
-    std::env::var(name)
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(default)
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 #[test]

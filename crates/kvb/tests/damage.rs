@@ -2,11 +2,7 @@
 //!
 //! What is derived is rebuilt; what was durable and is gone is an error that says where; nothing is ever a wrong value.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 
@@ -34,11 +30,7 @@ fn options() -> Options {
 }
 
 fn open(bytes: &[u8]) -> kvb::Result<Bucket> {
-    Bucket::open_on(
-        Arc::new(MemoryDisk::from_bytes(bytes.to_vec())),
-        env(),
-        options(),
-    )
+    Bucket::open_on(Arc::new(MemoryDisk::from_bytes(bytes.to_vec())), env(), options())
 }
 
 fn key(n: u32) -> Vec<u8> {
@@ -70,22 +62,14 @@ fn expected(n: u32) -> Option<Vec<u8>> {
 
 fn assert_all_there(bucket: &Bucket, keys: u32, context: &str) {
     for n in 0..keys {
-        let found = bucket
-            .get(key(n))
-            .unwrap_or_else(|error| panic!("{context}: key {n}: {error}"));
-        assert_eq!(
-            found.as_deref(),
-            expected(n).as_deref(),
-            "{context}: key {n}"
-        );
+        let found =
+            bucket.get(key(n)).unwrap_or_else(|error| panic!("{context}: key {n}: {error}"));
+        assert_eq!(found.as_deref(), expected(n).as_deref(), "{context}: key {n}");
     }
 }
 
 fn position_of(bytes: &[u8], needle: &[u8]) -> usize {
-    bytes
-        .windows(needle.len())
-        .position(|window| window == needle)
-        .expect("it is in the file")
+    bytes.windows(needle.len()).position(|window| window == needle).expect("it is in the file")
 }
 
 fn superblock_of(bytes: &[u8]) -> Superblock {
@@ -95,12 +79,8 @@ fn superblock_of(bytes: &[u8]) -> Superblock {
 /// A bucket cut off by a crash right behind its commits, with nothing but the commits to tell what was durable.
 fn crashed_bucket(durability: Durability) -> Vec<u8> {
     let disk = SimDisk::new();
-    let bucket = Bucket::create_on(
-        Arc::new(disk.clone()),
-        env(),
-        options().durability(durability),
-    )
-    .unwrap();
+    let bucket =
+        Bucket::create_on(Arc::new(disk.clone()), env(), options().durability(durability)).unwrap();
     bucket.put(b"first", b"the first value").unwrap();
     bucket.put(b"second", b"the second value").unwrap();
     let image = disk.trace().image(disk.trace().len(), Keep::None);
@@ -114,24 +94,16 @@ fn a_rotten_record_that_the_journal_knew_durable_is_refused_and_named() {
     let at = position_of(&bytes, b"the second value");
     bytes[at] ^= 1;
     let error = open(&bytes).unwrap_err();
-    let Error::Corrupt(corrupt) = &error else {
-        panic!("{error}")
-    };
+    let Error::Corrupt(corrupt) = &error else { panic!("{error}") };
     assert_eq!(corrupt.what, What::Record);
     let named = usize::try_from(corrupt.at).unwrap();
-    assert!(
-        named < at && at - named < 64,
-        "names byte {named}, damage is at {at}"
-    );
+    assert!(named < at && at - named < 64, "names byte {named}, damage is at {at}");
     // Reading still works, short of what is damaged and what follows it in the tail.
     let disk = MemoryDisk::from_bytes(bytes.clone());
     let bucket = Bucket::open_read_only_on(Arc::new(disk.clone()), env()).unwrap();
     assert!(bucket.mount_report().damage.is_some());
     assert!(bucket.get(b"second").unwrap().is_none());
-    assert_eq!(
-        bucket.get(b"first").unwrap().as_deref(),
-        Some(&b"the first value"[..])
-    );
+    assert_eq!(bucket.get(b"first").unwrap().as_deref(), Some(&b"the first value"[..]));
     assert!(matches!(bucket.put(b"a", b"b"), Err(Error::Invalid(_))));
     drop(bucket);
     assert_eq!(disk.to_bytes(), bytes, "a reader writes nothing");
@@ -155,10 +127,7 @@ fn a_torn_record_above_everything_known_durable_is_cut() {
     let at = position_of(&bytes, b"the second value");
     bytes[at] ^= 1;
     let bucket = open(&bytes).unwrap();
-    assert_eq!(
-        bucket.get(b"first").unwrap().as_deref(),
-        Some(&b"the first value"[..])
-    );
+    assert_eq!(bucket.get(b"first").unwrap().as_deref(), Some(&b"the first value"[..]));
     assert!(bucket.get(b"second").unwrap().is_none());
     bucket.put(b"second", b"again").unwrap();
 }
@@ -265,20 +234,14 @@ fn a_lost_segment_table_is_rebuilt_by_walking() {
 fn the_free_space_map_of_a_closed_bucket_is_exact() {
     let bytes = closed_bucket(3_000, options().overlay_min(100));
     let superblock = superblock_of(&bytes);
-    let stamp = Stamp {
-        epoch: superblock.epoch.get(),
-        uuid_lo: superblock.file_uuid_lo.get(),
-    };
+    let stamp = Stamp { epoch: superblock.epoch.get(), uuid_lo: superblock.file_uuid_lo.get() };
     let mut free = std::collections::BTreeSet::new();
     for index in 0..superblock.fsm_page_count.get() {
         let pageid = superblock.fsm_start_page.get() + index;
         let at = usize::try_from(pageid).unwrap() * PAGE;
         let pages = free_map::decode(&bytes[at..at + PAGE], stamp, pageid);
         free.extend(pages.expect("the map carries the checkpoint's stamp"));
-        let other = Stamp {
-            epoch: stamp.epoch - 1,
-            ..stamp
-        };
+        let other = Stamp { epoch: stamp.epoch - 1, ..stamp };
         assert!(free_map::decode(&bytes[at..at + PAGE], other, pageid).is_none());
     }
     let seen = seed_reader::read(&bytes);
@@ -286,10 +249,7 @@ fn the_free_space_map_of_a_closed_bucket_is_exact() {
     let mut walked = seen.free_pages;
     walked.extend(superblock.segment_end_page.get()..last_page);
     // Extents named for the log are marked FREE until it goes there, but are not for anyone else.
-    assert!(
-        free.is_subset(&walked),
-        "the map calls pages free that are not"
-    );
+    assert!(free.is_subset(&walked), "the map calls pages free that are not");
     let named = walked.difference(&free).count();
     assert!(named <= 64, "{named} free pages are missing from the map");
 }
@@ -312,11 +272,7 @@ fn no_flipped_byte_ever_makes_a_wrong_value() {
                 Err(Error::Corrupt(_)) => errors += 1,
                 Err(error) => panic!("byte {at}: {error}"),
                 Ok(found) => {
-                    assert_eq!(
-                        found.as_deref(),
-                        expected(n).as_deref(),
-                        "byte {at}, key {n}"
-                    );
+                    assert_eq!(found.as_deref(), expected(n).as_deref(), "byte {at}, key {n}");
                     right += 1;
                 }
             }

@@ -4,11 +4,7 @@
 //! of the worked example with the golden bucket. A structure in `src/format` that the page or this test does not know
 //! is a failure too.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -158,18 +154,13 @@ fn heading(line: &str) -> Option<(&str, usize)> {
 
 /// A structure's table in the page: name, offset and size of each field.
 fn documented(page: &str, at: usize) -> Vec<(String, usize, usize)> {
-    let section = page
-        .lines()
-        .skip(at + 1)
-        .take_while(|line| !line.starts_with('#'));
+    let section = page.lines().skip(at + 1).take_while(|line| !line.starts_with('#'));
     table(section, &["offset", "size", "field", "meaning"])
         .into_iter()
         .map(|row| match row[..] {
-            [offset, size, name, _] => (
-                name.to_owned(),
-                offset.parse().unwrap(),
-                size.parse().unwrap(),
-            ),
+            [offset, size, name, _] => {
+                (name.to_owned(), offset.parse().unwrap(), size.parse().unwrap())
+            }
             _ => panic!("a row of {} cells: {row:?}", row.len()),
         })
         .collect()
@@ -187,23 +178,13 @@ fn byte_tables_are_the_layouts() {
             panic!("the page describes {name}, twice or for nothing");
         };
         assert_eq!(size, code_size, "size of {name}");
-        let layout: Vec<(String, usize, usize)> = layout
-            .iter()
-            .map(|field| (field.name.to_owned(), field.offset, field.len))
-            .collect();
-        assert_eq!(
-            documented(&page, at),
-            layout,
-            "fields of {name} (left: the page)"
-        );
+        let layout: Vec<(String, usize, usize)> =
+            layout.iter().map(|field| (field.name.to_owned(), field.offset, field.len)).collect();
+        assert_eq!(documented(&page, at), layout, "fields of {name} (left: the page)");
         let end = layout.last().map_or(0, |(_, offset, len)| offset + len);
         assert_eq!(end, size, "the fields of {name} do not fill it");
     }
-    assert!(
-        structures.is_empty(),
-        "the page lacks {:?}",
-        structures.keys()
-    );
+    assert!(structures.is_empty(), "the page lacks {:?}", structures.keys());
 }
 
 /// Names of the structures that the sources define.
@@ -226,15 +207,9 @@ fn defined() -> Vec<(String, usize)> {
 
 #[test]
 fn every_structure_is_known_here() {
-    let known: Vec<(String, usize)> = structures()
-        .into_iter()
-        .map(|(name, (size, _))| (name.to_owned(), size))
-        .collect();
-    assert_eq!(
-        defined(),
-        known,
-        "structures in src/format (left) and in this test"
-    );
+    let known: Vec<(String, usize)> =
+        structures().into_iter().map(|(name, (size, _))| (name.to_owned(), size)).collect();
+    assert_eq!(defined(), known, "structures in src/format (left) and in this test");
 }
 
 #[test]
@@ -243,11 +218,7 @@ fn constants_are_the_codes() {
     let rows = table(page.lines(), &["constant", "value", "meaning"]);
     let documented: BTreeMap<&str, u64> = rows.iter().map(|row| (row[0], parse(row[1]))).collect();
     assert_eq!(documented.len(), rows.len(), "a constant is there twice");
-    assert_eq!(
-        documented,
-        constants(),
-        "constants on the page (left) and in the code"
-    );
+    assert_eq!(documented, constants(), "constants on the page (left) and in the code");
 }
 
 #[test]
@@ -262,9 +233,7 @@ fn quoted_bytes_are_the_golden_buckets() {
         } else if is_quote {
             let mut words = line.split_whitespace();
             let at = usize::from_str_radix(words.next().unwrap(), 16).unwrap();
-            let bytes: Vec<u8> = words
-                .map(|word| u8::from_str_radix(word, 16).unwrap())
-                .collect();
+            let bytes: Vec<u8> = words.map(|word| u8::from_str_radix(word, 16).unwrap()).collect();
             let actual = golden.get(at..at + bytes.len()).unwrap_or_default();
             if actual != bytes {
                 wrong.push(format!("{line}\n   now: {actual:02x?}"));
@@ -272,15 +241,8 @@ fn quoted_bytes_are_the_golden_buckets() {
             quoted += bytes.len();
         }
     }
-    assert!(
-        wrong.is_empty(),
-        "quoted bytes that are no longer there:\n{}",
-        wrong.join("\n")
-    );
-    assert!(
-        quoted > 500,
-        "only {quoted} bytes quoted; where is the example?"
-    );
+    assert!(wrong.is_empty(), "quoted bytes that are no longer there:\n{}", wrong.join("\n"));
+    assert!(quoted > 500, "only {quoted} bytes quoted; where is the example?");
 }
 
 /// Links within the page lead somewhere.
@@ -288,20 +250,14 @@ fn quoted_bytes_are_the_golden_buckets() {
 fn links_have_targets() {
     let page = page();
     let anchor = |title: &str| -> String {
-        let kept = title
-            .chars()
-            .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-'));
+        let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-'));
         kept.collect::<String>().to_lowercase().replace(' ', "-")
     };
     let titles = page.lines().filter(|line| line.starts_with('#'));
-    let anchors: Vec<String> = titles
-        .map(|line| anchor(line.trim_start_matches('#').trim()))
-        .collect();
+    let anchors: Vec<String> =
+        titles.map(|line| anchor(line.trim_start_matches('#').trim())).collect();
     for link in page.split("](#").skip(1) {
         let target = link.split(')').next().unwrap();
-        assert!(
-            anchors.iter().any(|anchor| anchor == target),
-            "no heading for #{target}"
-        );
+        assert!(anchors.iter().any(|anchor| anchor == target), "no heading for #{target}");
     }
 }

@@ -6,11 +6,7 @@
 //! whole or not at all. A full disk is different: nothing was written, so the bucket goes on,
 //! deletes find room, and so does everything else once there is some.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 #[path = "support/seed.rs"]
 mod seed;
@@ -121,9 +117,7 @@ fn state_of(bucket: &Bucket) -> State {
     let keys: Vec<Vec<u8>> = (0..KEYS).map(key).collect();
     let values = bucket.get_many(&keys).expect("lookups go on");
     let found = keys.into_iter().zip(values);
-    found
-        .filter_map(|(key, value)| Some((key, value?.to_vec())))
-        .collect()
+    found.filter_map(|(key, value)| Some((key, value?.to_vec()))).collect()
 }
 
 /// What came of a history on a disk that fails.
@@ -165,12 +159,7 @@ fn run(disk: &SimDisk, steps: &[Step], durability: Durability) -> Outcome {
         stillborn: true,
     };
     let env = Arc::new(ManualEnv::new(1 << 60, 5));
-    let mut run = Run {
-        disk,
-        env,
-        durability,
-        outcome,
-    };
+    let mut run = Run { disk, env, durability, outcome };
     run.take(steps);
     run.outcome
 }
@@ -281,28 +270,17 @@ fn check_latched(bucket: &Bucket, seen: &State) {
     ];
     results.extend(existing.map(|key| ("delete", bucket.delete(key).map(drop))));
     for (what, result) in results {
-        assert!(
-            matches!(result, Err(Error::Stopped(_))),
-            "{what} after a failure: {result:?}"
-        );
+        assert!(matches!(result, Err(Error::Stopped(_))), "{what} after a failure: {result:?}");
     }
-    assert!(
-        state_of(bucket) == *seen,
-        "a refused write changed something"
-    );
+    assert!(state_of(bucket) == *seen, "a refused write changed something");
     bucket.stats().expect("statistics go on");
 }
 
 /// Opens what a crash would leave, and checks that it is a state it may be.
 fn check_image(image: Vec<u8>, outcome: &Outcome, durable: usize, context: &str) {
     let disk = MemoryDisk::from_bytes(image);
-    let open = || {
-        Bucket::open_on(
-            Arc::new(disk.reopen()),
-            Arc::new(SystemEnv),
-            options(Durability::Sync),
-        )
-    };
+    let open =
+        || Bucket::open_on(Arc::new(disk.reopen()), Arc::new(SystemEnv), options(Durability::Sync));
     let opened = open();
     if outcome.stillborn && opened.is_err() {
         return;
@@ -311,27 +289,13 @@ fn check_image(image: Vec<u8>, outcome: &Outcome, durable: usize, context: &str)
     let found = state_of(&bucket);
     let is_allowed =
         outcome.states[durable..].contains(&found) || outcome.failed.as_ref() == Some(&found);
-    assert!(
-        is_allowed,
-        "{context}: the state is none of those it may be"
-    );
+    assert!(is_allowed, "{context}: the state is none of those it may be");
     // And it is a bucket like any other.
-    bucket
-        .put("new", "life")
-        .unwrap_or_else(|error| panic!("{context}: {error}"));
-    bucket
-        .close()
-        .unwrap_or_else(|error| panic!("{context}: {error}"));
+    bucket.put("new", "life").unwrap_or_else(|error| panic!("{context}: {error}"));
+    bucket.close().unwrap_or_else(|error| panic!("{context}: {error}"));
     let bucket = open().unwrap_or_else(|error| panic!("{context}: {error}"));
-    assert_eq!(
-        bucket.get("new").unwrap().as_deref(),
-        Some(&b"life"[..]),
-        "{context}"
-    );
-    assert!(
-        state_of(&bucket) == found,
-        "{context}: opening again changed something"
-    );
+    assert_eq!(bucket.get("new").unwrap().as_deref(), Some(&b"life"[..]), "{context}");
+    assert!(state_of(&bucket) == found, "{context}: opening again changed something");
 }
 
 fn new_disk() -> SimDisk {
@@ -342,24 +306,11 @@ fn new_disk() -> SimDisk {
 fn call_count(steps: &[Step], durability: Durability) -> u64 {
     let disk = new_disk();
     let outcome = run(&disk, steps, durability);
-    let commits = steps
-        .iter()
-        .filter(|step| matches!(step, Step::Commit(_)))
-        .count();
-    assert_eq!(
-        outcome.states.len(),
-        commits + 1,
-        "nothing fails where nothing is told to"
-    );
+    let commits = steps.iter().filter(|step| matches!(step, Step::Commit(_))).count();
+    assert_eq!(outcome.states.len(), commits + 1, "nothing fails where nothing is told to");
     let has = |wanted: fn(&Op) -> bool| disk.trace().ops().iter().any(wanted);
-    assert!(
-        has(|op| matches!(op, Op::Punch { .. })),
-        "the history must merge"
-    );
-    assert!(
-        has(|op| matches!(op, Op::Allocate { offset, .. } if *offset > 0)),
-        "and grow"
-    );
+    assert!(has(|op| matches!(op, Op::Punch { .. })), "the history must merge");
+    assert!(has(|op| matches!(op, Op::Allocate { offset, .. } if *offset > 0)), "and grow");
     disk.op_count()
 }
 
@@ -371,38 +322,14 @@ struct Plan {
 }
 
 const PLANS: [Plan; 8] = [
-    Plan {
-        fault: Fault::Eio,
-        forever: false,
-    },
-    Plan {
-        fault: Fault::Eio,
-        forever: true,
-    },
-    Plan {
-        fault: Fault::Enospc,
-        forever: false,
-    },
-    Plan {
-        fault: Fault::Enospc,
-        forever: true,
-    },
-    Plan {
-        fault: Fault::ShortWrite,
-        forever: false,
-    },
-    Plan {
-        fault: Fault::ShortWrite,
-        forever: true,
-    },
-    Plan {
-        fault: Fault::SyncFailsThenLies,
-        forever: false,
-    },
-    Plan {
-        fault: Fault::SyncFailsThenLies,
-        forever: true,
-    },
+    Plan { fault: Fault::Eio, forever: false },
+    Plan { fault: Fault::Eio, forever: true },
+    Plan { fault: Fault::Enospc, forever: false },
+    Plan { fault: Fault::Enospc, forever: true },
+    Plan { fault: Fault::ShortWrite, forever: false },
+    Plan { fault: Fault::ShortWrite, forever: true },
+    Plan { fault: Fault::SyncFailsThenLies, forever: false },
+    Plan { fault: Fault::SyncFailsThenLies, forever: true },
 ];
 
 /// One history with one fault, and what each test wants to know of it.
@@ -420,62 +347,46 @@ fn with_fault(steps: &[Step], durability: Durability, plan: Plan, call: u64) -> 
 /// Fails every call of a history in one way.
 fn sweep(test: &'static str, durability: Durability, plans: &'static [Plan]) {
     let seed = seed::seed(test);
-    watch::within(
-        LIMIT * u32::try_from(seed::rounds()).unwrap(),
-        test,
-        move || {
-            for round in 0..seed::rounds() {
-                let steps = history(seed.wrapping_add(round));
-                let count = call_count(&steps, durability);
-                for plan in plans {
-                    for call in 0..count {
-                        eprintln!("{plan:?} at call {call} of {count}");
-                        let (disk, outcome) = with_fault(&steps, durability, *plan, call);
-                        let trace = disk.trace();
-                        let point = trace.point(trace.len());
-                        let all = outcome.states.len() - 1;
-                        let images = [
-                            (Keep::All, all),
-                            (Keep::None, outcome.durable),
-                            (Keep::Random(seed ^ call), outcome.durable),
-                            (Keep::Random(!seed ^ call), outcome.durable),
-                        ];
-                        for (keep, durable) in images {
-                            let context = format!("{plan:?} at call {call}, {keep:?}");
-                            check_image(point.image(keep), &outcome, durable, &context);
-                        }
+    watch::within(LIMIT * u32::try_from(seed::rounds()).unwrap(), test, move || {
+        for round in 0..seed::rounds() {
+            let steps = history(seed.wrapping_add(round));
+            let count = call_count(&steps, durability);
+            for plan in plans {
+                for call in 0..count {
+                    eprintln!("{plan:?} at call {call} of {count}");
+                    let (disk, outcome) = with_fault(&steps, durability, *plan, call);
+                    let trace = disk.trace();
+                    let point = trace.point(trace.len());
+                    let all = outcome.states.len() - 1;
+                    let images = [
+                        (Keep::All, all),
+                        (Keep::None, outcome.durable),
+                        (Keep::Random(seed ^ call), outcome.durable),
+                        (Keep::Random(!seed ^ call), outcome.durable),
+                    ];
+                    for (keep, durable) in images {
+                        let context = format!("{plan:?} at call {call}, {keep:?}");
+                        check_image(point.image(keep), &outcome, durable, &context);
                     }
                 }
             }
-        },
-    );
+        }
+    });
 }
 
 #[test]
 fn every_call_fails_once_or_for_good_in_sync() {
-    sweep(
-        "every_call_fails_once_or_for_good_in_sync",
-        Durability::Sync,
-        &PLANS,
-    );
+    sweep("every_call_fails_once_or_for_good_in_sync", Durability::Sync, &PLANS);
 }
 
 #[test]
 fn every_call_fails_once_or_for_good_in_sync_once() {
-    sweep(
-        "every_call_fails_once_or_for_good_in_sync_once",
-        Durability::SyncOnce,
-        &PLANS,
-    );
+    sweep("every_call_fails_once_or_for_good_in_sync_once", Durability::SyncOnce, &PLANS);
 }
 
 #[test]
 fn every_call_fails_once_or_for_good_in_relaxed() {
-    sweep(
-        "every_call_fails_once_or_for_good_in_relaxed",
-        Durability::Relaxed,
-        &PLANS,
-    );
+    sweep("every_call_fails_once_or_for_good_in_relaxed", Durability::Relaxed, &PLANS);
 }
 
 /// A commit that returned an error shows nothing to lookups: whoever is told that it failed must
@@ -488,10 +399,7 @@ fn a_commit_that_fails_is_not_seen() {
     let mut seen = BTreeSet::new();
     for plan in PLANS {
         for call in 0..count {
-            if with_fault(&steps, Durability::Sync, plan, call)
-                .1
-                .failed_was_seen
-            {
+            if with_fault(&steps, Durability::Sync, plan, call).1.failed_was_seen {
                 seen.insert(call);
             }
         }
@@ -509,10 +417,7 @@ fn a_commit_that_fails_is_not_seen() {
 fn what_a_failed_sync_left_is_not_trusted_by_the_next_open() {
     let seed = seed::seed("what_a_failed_sync_left_is_not_trusted_by_the_next_open");
     let steps = history(seed);
-    let plan = Plan {
-        fault: Fault::SyncFailsThenLies,
-        forever: false,
-    };
+    let plan = Plan { fault: Fault::SyncFailsThenLies, forever: false };
     for durability in [Durability::Sync, Durability::SyncOnce, Durability::Relaxed] {
         for call in 0..call_count(&steps, durability) {
             let (disk, mut outcome) = with_fault(&steps, durability, plan, call);
@@ -525,9 +430,7 @@ fn what_a_failed_sync_left_is_not_trusted_by_the_next_open() {
             let bucket = opened.unwrap_or_else(|error| panic!("{context}: {error}"));
             let mut state = state_of(&bucket);
             let changes = [(key(3), Some(b"after".to_vec()))];
-            bucket
-                .commit(batch(&changes))
-                .unwrap_or_else(|error| panic!("{context}: {error}"));
+            bucket.commit(batch(&changes)).unwrap_or_else(|error| panic!("{context}: {error}"));
             apply(&mut state, &changes);
             // Acknowledged as durable, and everything before it with it.
             outcome.states = vec![state];
@@ -556,11 +459,7 @@ fn every_read_of_an_open_fails() {
         let upto = if clean { trace.len() } else { trace.len() / 2 };
         let image = trace.image(upto, Keep::All);
         let open = |disk: &SimDisk| {
-            Bucket::open_on(
-                Arc::new(disk.reopen()),
-                Arc::new(SystemEnv),
-                options(Durability::Sync),
-            )
+            Bucket::open_on(Arc::new(disk.reopen()), Arc::new(SystemEnv), options(Durability::Sync))
         };
         let intact = SimDisk::with_region(image.clone(), REGION);
         drop(open(&intact).unwrap());
@@ -573,15 +472,9 @@ fn every_read_of_an_open_fails() {
             if failing.read_count() <= read {
                 continue;
             }
-            assert!(
-                matches!(result, Err(Error::Io { .. })),
-                "read {read} of {reads}: {result:?}"
-            );
+            assert!(matches!(result, Err(Error::Io { .. })), "read {read} of {reads}: {result:?}");
             let bucket = open(&failing).unwrap();
-            assert!(
-                !clean || state_of(&bucket) == *outcome.last(),
-                "read {read}"
-            );
+            assert!(!clean || state_of(&bucket) == *outcome.last(), "read {read}");
         }
     }
 }
@@ -616,11 +509,7 @@ impl Full {
         let disk = SimDisk::with_region(Vec::new(), 64 << 20);
         let env = Arc::new(ManualEnv::new(1 << 60, 5));
         let bucket = Bucket::create_on(Arc::new(disk.reopen()), env, options).unwrap();
-        let mut full = Full {
-            disk,
-            bucket,
-            stored: Vec::new(),
-        };
+        let mut full = Full { disk, bucket, stored: Vec::new() };
         full.disk.set_capacity(Some(1 << 20));
         let error = full.fill();
         assert!(matches!(error, Error::NoSpace), "{error:?}");
@@ -634,10 +523,7 @@ impl Full {
             match self.bucket.put(&key, [7; 500]) {
                 Ok(()) => self.stored.push(key),
                 Err(error) => {
-                    assert!(
-                        !self.bucket.exists(&key).unwrap(),
-                        "no space, but the value is there"
-                    );
+                    assert!(!self.bucket.exists(&key).unwrap(), "no space, but the value is there");
                     return error;
                 }
             }
@@ -658,31 +544,19 @@ impl Full {
         disk.set_capacity(Some(len));
         let bucket =
             Bucket::open_on(Arc::new(disk.reopen()), Arc::new(SystemEnv), options).unwrap();
-        Full {
-            disk,
-            bucket,
-            stored: self.stored,
-        }
+        Full { disk, bucket, stored: self.stored }
     }
 }
 
 fn check_stored(bucket: &Bucket, stored: &[Vec<u8>]) {
     for key in stored {
-        assert!(
-            bucket
-                .get(key)
-                .unwrap()
-                .is_some_and(|value| value == [7; 500]),
-            "{key:?} is gone"
-        );
+        assert!(bucket.get(key).unwrap().is_some_and(|value| value == [7; 500]), "{key:?} is gone");
     }
 }
 
 fn on_full_disk(test: &'static str, background: bool, overlay_min: usize) {
     watch::within(Duration::from_secs(30), test, move || {
-        let options = options(Durability::SyncOnce)
-            .overlay_min(overlay_min)
-            .background(background);
+        let options = options(Durability::SyncOnce).overlay_min(overlay_min).background(background);
         let mut full = Full::new(options.clone());
         full.check();
         for _ in 0..3 {
@@ -742,11 +616,7 @@ fn a_full_disk_while_merges_are_due() {
 
 #[test]
 fn a_full_disk_while_merges_are_due_with_background_threads() {
-    on_full_disk(
-        "a_full_disk_while_merges_are_due_with_background_threads",
-        true,
-        16,
-    );
+    on_full_disk("a_full_disk_while_merges_are_due_with_background_threads", true, 16);
 }
 
 /// Room comes back while the bucket is open: the writer that was refused goes on by itself.
@@ -814,18 +684,11 @@ fn the_disk_fills_in_the_middle_of_a_large_batch() {
         done += u32::from(is_done);
         let count_new = |bucket: &Bucket| {
             let is_new = |index: &u32| {
-                bucket
-                    .get(index.to_le_bytes())
-                    .unwrap()
-                    .is_some_and(|value| value.len() == 6300)
+                bucket.get(index.to_le_bytes()).unwrap().is_some_and(|value| value.len() == 6300)
             };
             (0..records).filter(is_new).count()
         };
-        let expected = if is_done {
-            usize::try_from(records).unwrap()
-        } else {
-            0
-        };
+        let expected = if is_done { usize::try_from(records).unwrap() } else { 0 };
         assert_eq!(
             count_new(&bucket),
             expected,
@@ -834,15 +697,8 @@ fn the_disk_fills_in_the_middle_of_a_large_batch() {
         // Whatever is said to have failed stays so, also when there is room for the next batch.
         disk.set_capacity(None);
         let next = bucket.put("next", "batch");
-        assert!(
-            matches!(next, Ok(()) | Err(Error::Stopped(_))),
-            "step {step}: {next:?}"
-        );
-        assert_eq!(
-            count_new(&bucket),
-            expected,
-            "step {step}: seen after the next commit"
-        );
+        assert!(matches!(next, Ok(()) | Err(Error::Stopped(_))), "step {step}: {next:?}");
+        assert_eq!(count_new(&bucket), expected, "step {step}: seen after the next commit");
         let trace = disk.trace();
         for keep in [Keep::All, Keep::None] {
             let crashed = MemoryDisk::from_bytes(trace.image(trace.len(), keep));
@@ -853,24 +709,15 @@ fn the_disk_fills_in_the_middle_of_a_large_batch() {
                 expected,
                 "step {step}, {keep:?}: found after a crash"
             );
-            assert_eq!(
-                reopened.exists("next").unwrap(),
-                next.is_ok(),
-                "step {step}"
-            );
+            assert_eq!(reopened.exists("next").unwrap(), next.is_ok(), "step {step}");
         }
         // And the bucket still takes the same batch.
         if next.is_ok() {
-            bucket
-                .commit(large(8))
-                .unwrap_or_else(|error| panic!("step {step}: {error}"));
+            bucket.commit(large(8)).unwrap_or_else(|error| panic!("step {step}: {error}"));
             assert_eq!(count_new(&bucket), usize::try_from(records).unwrap());
         }
     }
-    assert!(
-        refused > 5 && done > 5,
-        "{refused} refused, {done} done: the steps miss the edge"
-    );
+    assert!(refused > 5 && done > 5, "{refused} refused, {done} done: the steps miss the edge");
 }
 
 /// A disk that is full from the start gives no bucket, and no panic.
@@ -884,10 +731,7 @@ fn no_room_for_a_bucket() {
         match result {
             Ok(bucket) => {
                 let put = bucket.put("key", "value");
-                assert!(
-                    matches!(put, Ok(()) | Err(Error::NoSpace)),
-                    "{capacity}: {put:?}"
-                );
+                assert!(matches!(put, Ok(()) | Err(Error::NoSpace)), "{capacity}: {put:?}");
             }
             Err(error) => assert!(matches!(error, Error::NoSpace), "{capacity}: {error:?}"),
         }

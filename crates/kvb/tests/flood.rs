@@ -5,11 +5,7 @@
 //! a hash of its own, but all of them share their low bits, so that they all belong to one slot of
 //! the index, in the worst case its last.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 #[path = "support/collide.rs"]
 mod collide;
@@ -108,9 +104,7 @@ fn check(
         assert_eq!(found, expected(index), "key {index}, {}", parts[0]);
     }
     let missing = times.measure(parts[1], || {
-        (COUNT..2 * COUNT)
-            .filter(|index| bucket.exists(key(*index)).unwrap())
-            .count()
+        (COUNT..2 * COUNT).filter(|index| bucket.exists(key(*index)).unwrap()).count()
     });
     assert_eq!(missing, 0, "{}", parts[1]);
 }
@@ -123,13 +117,9 @@ fn workload(key: KeyOf, options: &Options) -> Times {
     let bucket = Bucket::create_on(shared(), Arc::new(SystemEnv), options.clone()).unwrap();
 
     times.measure("put", || {
-        commit(&bucket, 0..COUNT, |batch, index| {
-            batch.put(key(index), value(index, 1))
-        });
+        commit(&bucket, 0..COUNT, |batch, index| batch.put(key(index), value(index, 1)));
     });
-    check(&mut times, &bucket, key, ["get", "get, absent"], |index| {
-        Some(value(index, 1))
-    });
+    check(&mut times, &bucket, key, ["get", "get, absent"], |index| Some(value(index, 1)));
     times.measure("flush", || bucket.flush().unwrap());
     check(
         &mut times,
@@ -141,9 +131,7 @@ fn workload(key: KeyOf, options: &Options) -> Times {
 
     times.measure("overwrite", || {
         let third = (0..COUNT).filter(|index| index % 3 == 0);
-        commit(&bucket, third, |batch, index| {
-            batch.put(key(index), value(index, 2))
-        });
+        commit(&bucket, third, |batch, index| batch.put(key(index), value(index, 2)));
     });
     let deleted: u64 = times.measure("delete one by one", || {
         (0..COUNT)
@@ -157,51 +145,27 @@ fn workload(key: KeyOf, options: &Options) -> Times {
         (0, _) => Some(value(index, 2)),
         _ => Some(value(index, 1)),
     };
-    check(
-        &mut times,
-        &bucket,
-        key,
-        ["get changed", "get changed, absent"],
-        expected,
-    );
+    check(&mut times, &bucket, key, ["get changed", "get changed, absent"], expected);
 
     // As if killed: what was not merged comes back from runs and from the tail.
     let copy = MemoryDisk::from_bytes(disk.to_bytes());
     let killed = times.measure("open after a kill", || {
         Bucket::open_on(Arc::new(copy), Arc::new(SystemEnv), options.clone()).unwrap()
     });
-    check(
-        &mut times,
-        &killed,
-        key,
-        ["get after a kill", "get after a kill, absent"],
-        expected,
-    );
+    check(&mut times, &killed, key, ["get after a kill", "get after a kill, absent"], expected);
     times.measure("close after a kill", || killed.close().unwrap());
 
     times.measure("close", || bucket.close().unwrap());
     let bucket = times.measure("open", || {
         Bucket::open_on(shared(), Arc::new(SystemEnv), options.clone()).unwrap()
     });
-    check(
-        &mut times,
-        &bucket,
-        key,
-        ["get reopened", "get reopened, absent"],
-        expected,
-    );
+    check(&mut times, &bucket, key, ["get reopened", "get reopened, absent"], expected);
 
     times.measure("delete all", || {
         commit(&bucket, 0..COUNT, |batch, index| batch.delete(key(index)))
     });
     times.measure("flush empty", || bucket.flush().unwrap());
-    check(
-        &mut times,
-        &bucket,
-        key,
-        ["get deleted", "get deleted, absent"],
-        |_| None,
-    );
+    check(&mut times, &bucket, key, ["get deleted", "get deleted, absent"], |_| None);
     bucket.close().unwrap();
     times
 }
@@ -210,10 +174,7 @@ fn compare(flooded: &Times, calm: &Times) {
     for ((part, slow), (_, quick)) in flooded.parts.iter().zip(&calm.parts) {
         let limit = (*quick).max(NOISE) * FACTOR;
         eprintln!("{part}: {slow:?} flooded, {quick:?} calm");
-        assert!(
-            *slow <= limit,
-            "{part} took {slow:?} flooded and {quick:?} otherwise"
-        );
+        assert!(*slow <= limit, "{part} took {slow:?} flooded and {quick:?} otherwise");
     }
 }
 
@@ -228,9 +189,7 @@ fn flood(what: &'static str, key: KeyOf, options: Options) {
 
 /// An overlay that takes the whole flood, so that every part of the index meets it at once.
 fn roomy() -> Options {
-    Options::default()
-        .durability(Durability::Relaxed)
-        .background(false)
+    Options::default().durability(Durability::Relaxed).background(false)
 }
 
 /// Merges all the time.
@@ -251,11 +210,7 @@ fn one_hash_through_many_merges() {
 #[test]
 fn one_hash_with_background_threads_and_journal() {
     let options = tight().background(true).durability(Durability::Sync);
-    flood(
-        "one_hash_with_background_threads_and_journal",
-        one_hash,
-        options,
-    );
+    flood("one_hash_with_background_threads_and_journal", one_hash, options);
 }
 
 #[test]
@@ -277,9 +232,5 @@ fn one_last_slot_in_a_roomy_overlay() {
 /// Under a keyed hash the same keys are keys like any others.
 #[test]
 fn a_keyed_hash_does_not_notice() {
-    flood(
-        "a_keyed_hash_does_not_notice",
-        one_hash,
-        tight().hash(HashKind::SipHash),
-    );
+    flood("a_keyed_hash_does_not_notice", one_hash, tight().hash(HashKind::SipHash));
 }

@@ -9,11 +9,7 @@
 //! specification and not by this crate. Each vector must decode, encode to the same bytes, and be refused with any one
 //! bit flipped.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,9 +40,7 @@ const KEY_HASH_0: &str = "46c6bd15848c7d973a5296093bbc56af";
 const KEY_HASH_1: &str = "b1e3cc0e6658ae493a5296093bbc56af";
 
 fn vectors(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../vectors/kvb")
-        .join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/kvb").join(name)
 }
 
 fn from_hex(text: &str) -> Vec<u8> {
@@ -70,16 +64,11 @@ fn build() -> Vec<u8> {
     bucket.put(b"alice", b"100").unwrap();
     env.advance(SECOND_NS);
     bucket.put(b"bob", b"20").unwrap();
-    bucket
-        .put_for(b"session", b"token", Duration::from_secs(60))
-        .unwrap();
+    bucket.put_for(b"session", b"token", Duration::from_secs(60)).unwrap();
     bucket.delete(b"bob").unwrap();
     env.advance(SECOND_NS);
     let mut batch = Batch::new();
-    batch
-        .put(b"alice", b"70")
-        .put(b"carol", b"30")
-        .delete(b"nobody");
+    batch.put(b"alice", b"70").put(b"carol", b"30").delete(b"nobody");
     bucket.commit(batch).unwrap();
     bucket.put(from_hex(KEY_HASH_0), b"hash 0").unwrap();
     bucket.put(from_hex(KEY_HASH_1), b"hash 1").unwrap();
@@ -93,9 +82,7 @@ fn build() -> Vec<u8> {
     }
     bucket.commit(batch).unwrap();
     bucket.put(b"large", [b'x'; 8000]).unwrap();
-    bucket
-        .put(b"last", b"in the next segment".repeat(40))
-        .unwrap();
+    bucket.put(b"last", b"in the next segment".repeat(40)).unwrap();
     bucket.close().unwrap();
     disk.to_bytes()
 }
@@ -103,11 +90,7 @@ fn build() -> Vec<u8> {
 #[test]
 fn writing_gives_the_same_bytes() {
     let found = build();
-    assert_eq!(
-        found,
-        build(),
-        "writing the bucket twice gives different bytes"
-    );
+    assert_eq!(found, build(), "writing the bucket twice gives different bytes");
     let path = vectors("golden.kvb");
     if std::env::var_os("KVB_BLESS").is_some() {
         std::fs::write(&path, &found).unwrap();
@@ -160,18 +143,12 @@ fn reading_gives_the_same_values() {
         assert_eq!(get(b"last").as_deref(), Some(&last[..]));
         for number in 0..56 {
             let wanted = [u8::try_from(number).unwrap()];
-            assert_eq!(
-                get(row_key(number).as_bytes()).as_deref(),
-                Some(&wanted[..])
-            );
+            assert_eq!(get(row_key(number).as_bytes()).as_deref(), Some(&wanted[..]));
         }
         assert_eq!(get(b"row 56"), None);
     }
     env.advance(60 * SECOND_NS);
-    assert!(
-        !writable.exists(b"session").unwrap(),
-        "a minute later it has expired"
-    );
+    assert!(!writable.exists(b"session").unwrap(), "a minute later it has expired");
 }
 
 /// What ties the vectors to a bucket and a checkpoint.
@@ -182,10 +159,7 @@ const ROSTER_CRC: u32 = 0x9183_1ADB;
 const IMAGE_ID: u64 = 0xA1B2_C3D4_E5F6_0718;
 const INDEX_PAGEID: u64 = 27;
 const FREE_MAP_PAGEID: u64 = 1;
-const FREE_MAP_STAMP: free_map::Stamp = free_map::Stamp {
-    epoch: EPOCH,
-    uuid_lo: UUID.1,
-};
+const FREE_MAP_STAMP: free_map::Stamp = free_map::Stamp { epoch: EPOCH, uuid_lo: UUID.1 };
 
 /// One structure of the format: its layout, and a trip through its Rust type.
 struct Structure {
@@ -238,21 +212,15 @@ fn load() -> Value {
 }
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {
-    value[name]
-        .as_str()
-        .unwrap_or_else(|| panic!("no text {name} in {value}"))
+    value[name].as_str().unwrap_or_else(|| panic!("no text {name} in {value}"))
 }
 
 fn number(value: &Value, name: &str) -> u64 {
-    text(value, name)
-        .parse()
-        .unwrap_or_else(|error| panic!("{name} in {value}: {error}"))
+    text(value, name).parse().unwrap_or_else(|error| panic!("{name} in {value}: {error}"))
 }
 
 fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
-    value[name]
-        .as_array()
-        .unwrap_or_else(|| panic!("no list {name} in {value}"))
+    value[name].as_array().unwrap_or_else(|| panic!("no list {name} in {value}"))
 }
 
 /// Packs fields by the layout of a structure. Every field must be there.
@@ -265,10 +233,7 @@ fn pack(name: &str, fields: &Value) -> Vec<u8> {
             Some(digits) => from_hex(digits),
             None => {
                 let packed = number(fields, field.name).to_le_bytes();
-                assert!(
-                    packed[field.len..].iter().all(|byte| *byte == 0),
-                    "{name}: {field:?}"
-                );
+                assert!(packed[field.len..].iter().all(|byte| *byte == 0), "{name}: {field:?}");
                 packed[..field.len].to_vec()
             }
         };
@@ -280,10 +245,7 @@ fn pack(name: &str, fields: &Value) -> Vec<u8> {
 
 /// Packs a list of equal structures and reads it as their type.
 fn pack_list<T: FromBytes>(name: &str, fields: &[Value]) -> Vec<T> {
-    fields
-        .iter()
-        .map(|fields| T::read_from_bytes(&pack(name, fields)).unwrap())
-        .collect()
+    fields.iter().map(|fields| T::read_from_bytes(&pack(name, fields)).unwrap()).collect()
 }
 
 fn read<T: FromBytes>(name: &str, fields: &Value) -> T {
@@ -314,22 +276,14 @@ fn accepts(name: &str, bytes: &[u8]) -> bool {
 }
 
 /// Structures that carry their own check.
-const CHECKED: &[&str] = &[
-    "Superblock",
-    "Extension",
-    "SegmentHeader",
-    "RecordHeader",
-    "JournalEntry",
-];
+const CHECKED: &[&str] =
+    &["Superblock", "Extension", "SegmentHeader", "RecordHeader", "JournalEntry"];
 
 fn refuses_every_flipped_bit(name: &str, bytes: &[u8]) {
     let mut damaged = bytes.to_vec();
     for bit in 0..bytes.len() * 8 {
         damaged[bit / 8] ^= 1 << (bit % 8);
-        assert!(
-            !accepts(name, &damaged),
-            "{name} passes with bit {bit} flipped"
-        );
+        assert!(!accepts(name, &damaged), "{name} passes with bit {bit} flipped");
         damaged[bit / 8] ^= 1 << (bit % 8);
     }
 }
@@ -339,19 +293,12 @@ fn checksums_and_hashes() {
     let vectors = load();
     assert_eq!(crc(b"123456789"), 0xE306_9283);
     for vector in list(&vectors, "crc32c") {
-        assert_eq!(
-            u64::from(crc(&from_hex(text(vector, "input")))),
-            number(vector, "crc32c")
-        );
+        assert_eq!(u64::from(crc(&from_hex(text(vector, "input")))), number(vector, "crc32c"));
     }
     for vector in list(&vectors, "xxh3_64") {
         let hash64 = xxhash_rust::xxh3::xxh3_64(&from_hex(text(vector, "input")));
         assert_eq!(hash64, number(vector, "hash64"), "{vector}");
-        assert_eq!(
-            index_page::slot_hash(hash64),
-            number(vector, "slot_hash"),
-            "{vector}"
-        );
+        assert_eq!(index_page::slot_hash(hash64), number(vector, "slot_hash"), "{vector}");
     }
     for vector in list(&vectors, "siphash_2_4") {
         let key: [u8; 16] = from_hex(text(vector, "key")).try_into().unwrap();
@@ -381,17 +328,9 @@ fn structures_are_what_the_vectors_say() {
         let name = text(vector, "structure");
         let bytes = from_hex(text(vector, "bytes"));
         let count = vector["fields"].as_object().unwrap().len();
-        assert_eq!(
-            count,
-            structure(name).layout.len(),
-            "{name} has other fields"
-        );
+        assert_eq!(count, structure(name).layout.len(), "{name} has other fields");
         assert_eq!(pack(name, &vector["fields"]), bytes, "{name}");
-        assert_eq!(
-            (structure(name).round_trip)(&bytes),
-            Some(bytes.clone()),
-            "{name}"
-        );
+        assert_eq!((structure(name).round_trip)(&bytes), Some(bytes.clone()), "{name}");
         if CHECKED.contains(&name) {
             assert!(accepts(name, &bytes), "{vector}");
             refuses_every_flipped_bit(name, &bytes);
@@ -409,26 +348,14 @@ fn sealing_sets_the_crc_of_the_vectors() {
         let end = blank.len() - 4;
         blank[end..].fill(0);
         let sealed = match text(vector, "structure") {
-            "Superblock" => Superblock::read_from_bytes(&blank)
-                .unwrap()
-                .seal()
-                .as_bytes()
-                .to_vec(),
-            "Extension" => Extension::read_from_bytes(&blank)
-                .unwrap()
-                .seal()
-                .as_bytes()
-                .to_vec(),
-            "SegmentHeader" => SegmentHeader::read_from_bytes(&blank)
-                .unwrap()
-                .seal()
-                .as_bytes()
-                .to_vec(),
-            "JournalEntry" => JournalEntry::read_from_bytes(&blank)
-                .unwrap()
-                .seal()
-                .as_bytes()
-                .to_vec(),
+            "Superblock" => Superblock::read_from_bytes(&blank).unwrap().seal().as_bytes().to_vec(),
+            "Extension" => Extension::read_from_bytes(&blank).unwrap().seal().as_bytes().to_vec(),
+            "SegmentHeader" => {
+                SegmentHeader::read_from_bytes(&blank).unwrap().seal().as_bytes().to_vec()
+            }
+            "JournalEntry" => {
+                JournalEntry::read_from_bytes(&blank).unwrap().seal().as_bytes().to_vec()
+            }
             _ => continue,
         };
         assert_eq!(sealed, bytes, "{vector}");
@@ -457,24 +384,12 @@ fn wholes_are_what_the_vectors_say() {
 
 fn check_record(vector: &Value, bytes: &[u8]) {
     let header: RecordHeader = read("RecordHeader", &vector["header"]);
-    let (key, value) = (
-        from_hex(text(vector, "key")),
-        from_hex(text(vector, "value")),
-    );
+    let (key, value) = (from_hex(text(vector, "key")), from_hex(text(vector, "value")));
     let found = Record::decode(bytes).unwrap();
-    assert_eq!(
-        (found.header, found.key, found.value),
-        (header, &key[..], &value[..])
-    );
+    assert_eq!((found.header, found.key, found.value), (header, &key[..], &value[..]));
     assert_eq!(header.record_len(), u64::try_from(bytes.len()).unwrap());
     let mut written = Vec::new();
-    record::push(
-        &mut written,
-        header.kind,
-        &key,
-        &value,
-        header.ttl_secs.get(),
-    );
+    record::push(&mut written, header.kind, &key, &value, header.ttl_secs.get());
     let stamp = Stamp {
         seqno: header.seqno.get(),
         hash64: header.hash64.get(),
@@ -503,19 +418,10 @@ fn check_roster(vector: &Value, bytes: &[u8]) {
         named: pack_list("NamedExtent", list(vector, "named")),
         sealed: pack_list("SegmentEntry", list(vector, "sealed")),
     };
-    assert_eq!(
-        bytes[..RosterHead::SIZE],
-        pack("RosterHead", &vector["head"])
-    );
-    assert_eq!(
-        Roster::decode(bytes, EPOCH, UUID, ROSTER_CRC).as_ref(),
-        Some(&roster)
-    );
+    assert_eq!(bytes[..RosterHead::SIZE], pack("RosterHead", &vector["head"]));
+    assert_eq!(Roster::decode(bytes, EPOCH, UUID, ROSTER_CRC).as_ref(), Some(&roster));
     assert_eq!(roster.encode(EPOCH, UUID), bytes);
-    assert!(
-        !accepts_roster_of_other(bytes),
-        "a roster of another checkpoint counts"
-    );
+    assert!(!accepts_roster_of_other(bytes), "a roster of another checkpoint counts");
 }
 
 fn accepts_roster_of_other(bytes: &[u8]) -> bool {
@@ -526,29 +432,17 @@ fn accepts_roster_of_other(bytes: &[u8]) -> bool {
 
 fn check_meta(vector: &Value, bytes: &[u8]) {
     let head = read("MetaHead", &vector["head"]);
-    let meta = Meta {
-        head,
-        sections: pack_list("Section", list(vector, "sections")),
-    };
-    assert_eq!(
-        Meta::decode(&in_extent(bytes), meta::KIND_SIDE, UUID).as_ref(),
-        Some(&meta)
-    );
+    let meta = Meta { head, sections: pack_list("Section", list(vector, "sections")) };
+    assert_eq!(Meta::decode(&in_extent(bytes), meta::KIND_SIDE, UUID).as_ref(), Some(&meta));
     assert_eq!(meta.encode(), bytes);
     assert!(Meta::decode(&in_extent(bytes), meta::KIND_IMAGE, UUID).is_none());
     let first = meta.section(meta::SECTION_RUN).unwrap();
-    assert_eq!(
-        first.offset.get(),
-        u64::try_from(meta::body_offset(2)).unwrap()
-    );
+    assert_eq!(first.offset.get(), u64::try_from(meta::body_offset(2)).unwrap());
 }
 
 fn check_index_page(vector: &Value, bytes: &[u8]) {
     let header: IndexPageHeader = read("IndexPageHeader", &vector["header"]);
-    assert_eq!(
-        index_page::check_page(bytes, IMAGE_ID, INDEX_PAGEID),
-        Some(header)
-    );
+    assert_eq!(index_page::check_page(bytes, IMAGE_ID, INDEX_PAGEID), Some(header));
     assert!(index_page::check_page(bytes, IMAGE_ID + 1, INDEX_PAGEID).is_none());
     assert!(index_page::check_page(bytes, IMAGE_ID, INDEX_PAGEID + 1).is_none());
     let mut page = vec![0; bytes.len()];
@@ -595,10 +489,7 @@ fn what_must_be_refused_is() {
             "a flag that must be understood" if refused.is_some() => {
                 assert_eq!(refused, Some(Refused::Flags(1 << 32)));
             }
-            _ => assert!(
-                refused.is_none_or(|refused| refused == Refused::Damaged),
-                "{why}"
-            ),
+            _ => assert!(refused.is_none_or(|refused| refused == Refused::Damaged), "{why}"),
         }
     }
 }

@@ -6,11 +6,7 @@
 //! The power cut is real: an ext4 file system in a file, mounted through a loop device, is shut down by ioctl without
 //! flushing its journal, so what was not synced is gone. It needs root and loop devices and says so where they are missing.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -24,9 +20,7 @@ const WIDTH: u64 = 50;
 
 fn options() -> Options {
     // Small segments and overlays: seals, growth and merges go on all the time.
-    Options::default()
-        .segment_bytes_max(64 << 10)
-        .overlay_min(200)
+    Options::default().segment_bytes_max(64 << 10).overlay_min(200)
 }
 
 fn durability(number: u64) -> Durability {
@@ -73,25 +67,17 @@ fn last_number(bucket: &Bucket) -> u64 {
         .unwrap()
         .iter()
         .map(|value| {
-            value
-                .as_ref()
-                .map_or(0, |value| u64::from_le_bytes(value[..].try_into().unwrap()))
+            value.as_ref().map_or(0, |value| u64::from_le_bytes(value[..].try_into().unwrap()))
         })
         .collect();
-    assert!(
-        numbers.iter().all(|number| *number == numbers[0]),
-        "half a batch: {numbers:?}"
-    );
+    assert!(numbers.iter().all(|number| *number == numbers[0]), "half a batch: {numbers:?}");
     numbers[0]
 }
 
 fn check(path: &Path, acknowledged: u64) -> u64 {
     let bucket = Bucket::open(path, options()).unwrap();
     let last = last_number(&bucket);
-    assert!(
-        last >= acknowledged,
-        "{acknowledged} was acknowledged, {last} is there"
-    );
+    assert!(last >= acknowledged, "{acknowledged} was acknowledged, {last} is there");
     for number in last.saturating_sub(10).max(1)..=last {
         for index in 0..WIDTH {
             let is_there = bucket.exists(format!("{number} {index}")).unwrap();
@@ -145,10 +131,7 @@ fn what_a_killed_writer_acknowledged_is_there() {
         let mut child = start_writer(&path);
         let acknowledged = follow(&mut child, 3 + round * 5 % 17, || {});
         child.wait().unwrap();
-        assert!(
-            acknowledged > last,
-            "the writer of round {round} wrote nothing"
-        );
+        assert!(acknowledged > last, "the writer of round {round} wrote nothing");
         last = check(&path, acknowledged);
     }
 }
@@ -161,10 +144,7 @@ struct Mounted {
 
 impl Mounted {
     fn new(dir: &Path) -> Option<Mounted> {
-        let mounted = Mounted {
-            image: dir.join("image"),
-            point: dir.join("mnt"),
-        };
+        let mounted = Mounted { image: dir.join("image"), point: dir.join("mnt") };
         std::fs::create_dir(&mounted.point).unwrap();
         let made = run("truncate", &["-s", "96M", mounted.image.to_str().unwrap()])
             && run("mkfs.ext4", &["-F", "-q", mounted.image.to_str().unwrap()]);
@@ -172,15 +152,7 @@ impl Mounted {
     }
 
     fn mount(&self) -> bool {
-        run(
-            "mount",
-            &[
-                "-o",
-                "loop",
-                self.image.to_str().unwrap(),
-                self.point.to_str().unwrap(),
-            ],
-        )
+        run("mount", &["-o", "loop", self.image.to_str().unwrap(), self.point.to_str().unwrap()])
     }
 
     fn unmount(&self) -> bool {
@@ -202,11 +174,8 @@ impl Drop for Mounted {
 }
 
 fn run(program: &str, arguments: &[&str]) -> bool {
-    let output = Command::new(program)
-        .args(arguments)
-        .stderr(Stdio::null())
-        .stdout(Stdio::null())
-        .status();
+    let output =
+        Command::new(program).args(arguments).stderr(Stdio::null()).stdout(Stdio::null()).status();
     output.is_ok_and(|status| status.success())
 }
 
@@ -225,10 +194,7 @@ fn what_was_acknowledged_before_a_power_cut_is_there() {
         let acknowledged = follow(&mut child, 3 + round * 7 % 19, || assert!(mounted.cut()));
         child.wait().unwrap();
         assert!(mounted.unmount() && mounted.mount(), "round {round}");
-        assert!(
-            acknowledged > last,
-            "the writer of round {round} wrote nothing"
-        );
+        assert!(acknowledged > last, "the writer of round {round} wrote nothing");
         last = check(&path, acknowledged);
     }
     println!("10 power cuts, {last} batches");

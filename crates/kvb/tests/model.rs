@@ -9,11 +9,7 @@
 //! Overlays are tiny, so that the index is merged, grown and shrunk all the time; a history that
 //! did not do that fails.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 #[path = "support/collide.rs"]
 mod collide;
@@ -88,11 +84,7 @@ impl Plan {
             durability: durability(rng),
             page_size,
             segment_bytes_max: *rng.choice(&[segment_min, segment_min, 8 << 20]).unwrap(),
-            hash: if rng.u8(..4) == 0 {
-                HashKind::SipHash
-            } else {
-                HashKind::Xxh3
-            },
+            hash: if rng.u8(..4) == 0 { HashKind::SipHash } else { HashKind::Xxh3 },
             overlay_min: *rng.choice(&[1, 8, 32, 100]).unwrap(),
             keys: Keys::Plain,
             key_count: *rng.choice(&[30, 600, 2500]).unwrap(),
@@ -116,8 +108,7 @@ impl Plan {
 }
 
 fn durability(rng: &mut Rng) -> Durability {
-    *rng.choice(&[Durability::Relaxed, Durability::SyncOnce, Durability::Sync])
-        .unwrap()
+    *rng.choice(&[Durability::Relaxed, Durability::SyncOnce, Durability::Sync]).unwrap()
 }
 
 impl Keys {
@@ -172,18 +163,12 @@ struct Moment {
     latest: u64,
 }
 
-const NEVER: Moment = Moment {
-    earliest: u64::MAX,
-    latest: u64::MAX,
-};
+const NEVER: Moment = Moment { earliest: u64::MAX, latest: u64::MAX };
 
 impl Moment {
     fn plus_secs(self, secs: u64) -> Moment {
         let later = |from: u64| from.saturating_add(secs.saturating_mul(SECOND));
-        Moment {
-            earliest: later(self.earliest),
-            latest: later(self.latest),
-        }
+        Moment { earliest: later(self.earliest), latest: later(self.latest) }
     }
 
     fn is_exact(self) -> bool {
@@ -207,19 +192,10 @@ impl ModelClock {
     fn now(&self) -> Moment {
         let wall = self.env.unix_ns();
         let limit = wall + DAY;
-        let certain = self
-            .stamps
-            .range(..=limit)
-            .next_back()
-            .copied()
-            .unwrap_or(0);
+        let certain = self.stamps.range(..=limit).next_back().copied().unwrap_or(0);
         let vague = self.vague.iter().filter(|stamp| stamp.earliest <= limit);
-        let newest = vague
-            .map(|stamp| stamp.latest.min(limit))
-            .fold(certain, u64::max);
-        let last = self
-            .last
-            .filter(|last| last.is_exact() && last.latest <= limit);
+        let newest = vague.map(|stamp| stamp.latest.min(limit)).fold(certain, u64::max);
+        let last = self.last.filter(|last| last.is_exact() && last.latest <= limit);
         Moment {
             earliest: wall.max(last.map_or(0, |last| last.earliest)),
             latest: wall.max(newest),
@@ -286,9 +262,7 @@ impl Model {
             "{context}: key {}, found {:?}, entry {:?}, clock {:?}",
             short(key),
             found.map(short),
-            self.map
-                .get(key)
-                .map(|(value, deadline)| (short(value), deadline)),
+            self.map.get(key).map(|(value, deadline)| (short(value), deadline)),
             self.clock.now(),
         );
         match self.lookup(key) {
@@ -398,10 +372,7 @@ impl History {
         let clock = ModelClock {
             env: Arc::clone(&env),
             // The time of creation is the first stamp.
-            last: Some(Moment {
-                earliest: START,
-                latest: START,
-            }),
+            last: Some(Moment { earliest: START, latest: START }),
             stamps: BTreeSet::from([START]),
             vague: Vec::new(),
         };
@@ -411,12 +382,7 @@ impl History {
             env,
             bytes,
             bucket: Some(bucket),
-            model: Model {
-                map: BTreeMap::new(),
-                clock,
-                undecided: 0,
-                decided: 0,
-            },
+            model: Model { map: BTreeMap::new(), clock, undecided: 0, decided: 0 },
             is_filling: true,
             step: 0,
             puts: 0,
@@ -539,11 +505,7 @@ impl History {
     }
 
     fn delete_one(&mut self) {
-        let key = if self.rng.u8(..8) == 0 {
-            self.draw_absent_key()
-        } else {
-            self.draw_key()
-        };
+        let key = if self.rng.u8(..8) == 0 { self.draw_absent_key() } else { self.draw_key() };
         let expected = match self.model.lookup(&key) {
             Expected::Absent => false,
             Expected::Present(_) => true,
@@ -594,16 +556,11 @@ impl History {
         if changes.is_empty() {
             return;
         }
-        let deletes = changes
-            .iter()
-            .filter(|change| matches!(change, Change::Delete(_)))
-            .count();
+        let deletes = changes.iter().filter(|change| matches!(change, Change::Delete(_))).count();
         self.deletes += u64::try_from(deletes).unwrap();
         self.puts += u64::try_from(changes.len() - deletes).unwrap();
         let stamp = self.model.clock.stamp();
-        changes
-            .into_iter()
-            .for_each(|change| change.apply(&mut self.model, stamp));
+        changes.into_iter().for_each(|change| change.apply(&mut self.model, stamp));
     }
 
     /// Puts or deletes most keys there can be, in one batch.
@@ -628,13 +585,9 @@ impl History {
         let key = self.draw_key();
         let context = self.context("get");
         let bucket = self.bucket.as_ref().unwrap();
-        let value = bucket
-            .get(&key)
-            .unwrap_or_else(|error| panic!("{context}: {error}"));
+        let value = bucket.get(&key).unwrap_or_else(|error| panic!("{context}: {error}"));
         self.model.check(&key, value.as_deref(), &context);
-        let exists = bucket
-            .exists(&key)
-            .unwrap_or_else(|error| panic!("{context}: {error}"));
+        let exists = bucket.exists(&key).unwrap_or_else(|error| panic!("{context}: {error}"));
         assert_eq!(exists, value.is_some(), "{context}");
     }
 
@@ -649,17 +602,11 @@ impl History {
         let count = self.rng.usize(..40);
         let mut keys: Vec<Vec<u8>> = Vec::with_capacity(count);
         for _ in 0..count {
-            keys.push(if self.rng.u8(..5) == 0 {
-                self.draw_absent_key()
-            } else {
-                self.draw_key()
-            });
+            keys.push(if self.rng.u8(..5) == 0 { self.draw_absent_key() } else { self.draw_key() });
         }
         let context = self.context("get_many");
         let bucket = self.bucket.as_ref().unwrap();
-        let values = bucket
-            .get_many(&keys)
-            .unwrap_or_else(|error| panic!("{context}: {error}"));
+        let values = bucket.get_many(&keys).unwrap_or_else(|error| panic!("{context}: {error}"));
         assert_eq!(values.len(), keys.len(), "{context}");
         for (key, value) in keys.iter().zip(&values) {
             self.model.check(key, value.as_deref(), &context);
@@ -684,28 +631,21 @@ impl History {
     }
 
     fn flush(&mut self) {
-        self.bucket()
-            .flush()
-            .unwrap_or_else(|error| panic!("{}: {error}", self.context("flush")));
+        self.bucket().flush().unwrap_or_else(|error| panic!("{}: {error}", self.context("flush")));
     }
 
     fn reopen(&mut self) {
         let context = self.context("reopen");
         let bucket = self.bucket.take().unwrap();
         if self.rng.bool() {
-            bucket
-                .close()
-                .unwrap_or_else(|error| panic!("{context}: {error}"));
+            bucket.close().unwrap_or_else(|error| panic!("{context}: {error}"));
         } else {
             drop(bucket);
         }
         self.open(&context);
         let report = self.bucket().mount_report();
         assert_eq!(report.records_discarded, 0, "{context}");
-        assert!(
-            !report.index_rebuilt && !report.table_rebuilt,
-            "{context}: {report:?}"
-        );
+        assert!(!report.index_rebuilt && !report.table_rebuilt, "{context}: {report:?}");
         assert_eq!(report.runs_rebuilt, 0, "{context}");
     }
 
@@ -719,10 +659,7 @@ impl History {
         drop(self.bucket.take());
         self.open(&context);
         let report = self.bucket().mount_report();
-        assert_eq!(
-            report.records_discarded, 0,
-            "{context}: every commit had returned"
-        );
+        assert_eq!(report.records_discarded, 0, "{context}: every commit had returned");
     }
 
     fn open(&mut self, context: &str) {
@@ -750,19 +687,11 @@ impl History {
         let bucket = self.bucket.as_ref().unwrap();
         for index in 0..self.plan.key_count {
             let key = self.plan.keys.key(index);
-            let value = bucket
-                .get(&key)
-                .unwrap_or_else(|error| panic!("{context}: {error}"));
+            let value = bucket.get(&key).unwrap_or_else(|error| panic!("{context}: {error}"));
             self.model.check(&key, value.as_deref(), &context);
         }
-        let stats = bucket
-            .stats()
-            .unwrap_or_else(|error| panic!("{context}: {error}"));
-        assert_eq!(
-            (stats.puts, stats.deletes),
-            (self.puts, self.deletes),
-            "{context}"
-        );
+        let stats = bucket.stats().unwrap_or_else(|error| panic!("{context}: {error}"));
+        assert_eq!((stats.puts, stats.deletes), (self.puts, self.deletes), "{context}");
         assert!(stats.hits <= stats.gets, "{context}");
         if self.plan.keys.are_distinct() {
             let keys = u64::try_from(self.model.map.len()).unwrap();
@@ -785,16 +714,12 @@ fn run(test: &'static str, count: u64, plan: impl Fn(&mut Rng, u64) -> Plan) {
 
 #[test]
 fn in_memory() {
-    run("in_memory", 16, |rng, number| {
-        Plan::draw(rng, Place::Memory, number % 2 == 0)
-    });
+    run("in_memory", 16, |rng, number| Plan::draw(rng, Place::Memory, number % 2 == 0));
 }
 
 #[test]
 fn in_a_file() {
-    run("in_a_file", 8, |rng, number| {
-        Plan::draw(rng, Place::File, number % 2 == 0)
-    });
+    run("in_a_file", 8, |rng, number| Plan::draw(rng, Place::File, number % 2 == 0));
 }
 
 /// Every key of the bucket has the same hash, or one of a few.
@@ -806,11 +731,7 @@ fn keys_that_collide() {
         hash: HashKind::Xxh3,
         ..Plan::draw(
             rng,
-            if number % 4 == 3 {
-                Place::File
-            } else {
-                Place::Memory
-            },
+            if number % 4 == 3 { Place::File } else { Place::Memory },
             number % 2 == 0,
         )
     });

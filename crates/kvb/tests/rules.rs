@@ -1,10 +1,6 @@
 //! Rules that no state shows by itself: the order of writes and syncs, what is reused when, what is bounded.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,9 +22,7 @@ fn env() -> Arc<ManualEnv> {
 }
 
 fn options() -> Options {
-    Options::default()
-        .background(false)
-        .durability(Durability::SyncOnce)
+    Options::default().background(false).durability(Durability::SyncOnce)
 }
 
 fn sim(options: Options) -> (SimDisk, Bucket) {
@@ -48,11 +42,7 @@ fn superblock(bytes: &[u8]) -> (Superblock, Extension, Roster) {
     let epoch = superblock.epoch.get();
     let extension = Extension::decode(&bytes[extension::OFFSET..], epoch, uuid).unwrap();
     let crc = extension.roster_crc32c.get();
-    (
-        superblock,
-        extension,
-        Roster::decode(&bytes[roster::OFFSET..], epoch, uuid, crc).unwrap(),
-    )
+    (superblock, extension, Roster::decode(&bytes[roster::OFFSET..], epoch, uuid, crc).unwrap())
 }
 
 /// Every extent of the segment region.
@@ -95,24 +85,14 @@ fn sync_writes_the_journal_only_after_the_records_are_durable() {
     match since(&disk, from).as_slice() {
         [
             Op::Write { offset: record, .. },
-            Op::SyncRange {
-                offset: synced,
-                len,
-            },
-            Op::Write {
-                offset: entry,
-                data,
-            },
-            Op::SyncRange {
-                offset: journal, ..
-            },
+            Op::SyncRange { offset: synced, len },
+            Op::Write { offset: entry, data },
+            Op::SyncRange { offset: journal, .. },
         ] => {
             assert!(!ring.contains(record) && (*synced..synced + len).contains(record));
             assert!(ring.contains(entry) && ring.contains(journal));
-            let entries: Vec<_> = data
-                .chunks_exact(JournalEntry::SIZE)
-                .filter_map(JournalEntry::decode)
-                .collect();
+            let entries: Vec<_> =
+                data.chunks_exact(JournalEntry::SIZE).filter_map(JournalEntry::decode).collect();
             assert_eq!(entries.len(), 2, "one index entry and the Commit");
             let commit = entries.last().unwrap();
             assert_eq!((commit.kind, commit.index_pageid), (COMMIT, commit.seqno));
@@ -143,10 +123,7 @@ fn segment_ids_are_given_once_even_to_extents_nobody_used() {
     let (_, after, roster) = superblock(&disk.to_bytes());
     assert!(!roster.named.is_empty());
     for named in &roster.named {
-        assert!(
-            named.seg_id.get() >= before.next_seg_id.get(),
-            "an id that may have been used"
-        );
+        assert!(named.seg_id.get() >= before.next_seg_id.get(), "an id that may have been used");
         assert!(named.seg_id.get() < after.next_seg_id.get());
     }
     drop(bucket);
@@ -178,11 +155,7 @@ fn an_image_that_a_reader_may_use_is_not_given_back() {
     fill(0);
     let held = bucket.get(1_u32.to_be_bytes()).unwrap();
     fill(100);
-    assert_eq!(
-        images(&disk),
-        2,
-        "the newest image and the one the value was found through"
-    );
+    assert_eq!(images(&disk), 2, "the newest image and the one the value was found through");
     assert_eq!(held.as_deref(), Some(&b"value"[..]));
     drop(held);
     fill(200);
@@ -238,13 +211,8 @@ fn deadlines_beyond_the_end_of_time_saturate() {
     let env = Arc::new(ManualEnv::new(u64::MAX - 5_000_000_000, 1));
     let disk = Arc::new(MemoryDisk::new());
     let bucket = Bucket::create_on(disk, env.clone(), options()).unwrap();
-    bucket
-        .put_for(b"key", b"value", Duration::from_secs(10))
-        .unwrap();
-    assert!(
-        bucket.exists(b"key").unwrap(),
-        "the deadline wrapped around"
-    );
+    bucket.put_for(b"key", b"value", Duration::from_secs(10)).unwrap();
+    assert!(bucket.exists(b"key").unwrap(), "the deadline wrapped around");
     env.set(u64::MAX - 1);
     assert!(bucket.exists(b"key").unwrap());
 }
@@ -254,9 +222,7 @@ fn the_clock_never_goes_back_unless_a_stamp_is_absurd() {
     let disk = MemoryDisk::new();
     let env = env();
     let bucket = Bucket::create_on(Arc::new(disk.clone()), env.clone(), options()).unwrap();
-    bucket
-        .put_for(b"short", b"value", Duration::from_secs(10))
-        .unwrap();
+    bucket.put_for(b"short", b"value", Duration::from_secs(10)).unwrap();
     env.advance(60_000_000_000);
     bucket.put(b"later", b"value").unwrap();
     assert!(!bucket.exists(b"short").unwrap());
@@ -267,16 +233,12 @@ fn the_clock_never_goes_back_unless_a_stamp_is_absurd() {
     let reopen = || Bucket::open_on(Arc::new(disk.reopen()), env.clone(), options()).unwrap();
     let bucket = reopen();
     assert!(!bucket.exists(b"short").unwrap());
-    bucket
-        .put_for(b"lasting", b"value", Duration::from_secs(3_600))
-        .unwrap();
+    bucket.put_for(b"lasting", b"value", Duration::from_secs(3_600)).unwrap();
     drop(bucket);
     // Seen from two days before, the stamps are those of a clock gone wrong: they are not adopted.
     env.set(START_NS - 2 * 86_400_000_000_000);
     let bucket = reopen();
-    bucket
-        .put_for(b"now", b"value", Duration::from_secs(1))
-        .unwrap();
+    bucket.put_for(b"now", b"value", Duration::from_secs(1)).unwrap();
     assert!(bucket.exists(b"now").unwrap());
     env.advance(2_000_000_000);
     assert!(!bucket.exists(b"now").unwrap(), "expires by the wall");

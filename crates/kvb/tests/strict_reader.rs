@@ -7,11 +7,7 @@
 //!
 //! `KVB_SEED=n` replays a failing seed. Python 3 is needed.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 #[path = "support/seed.rs"]
 mod seed;
@@ -38,9 +34,7 @@ type Model = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
 
 fn live(model: &Model, now_ns: u64) -> Rows {
     let alive = model.iter().filter(|(_, (_, deadline))| *deadline > now_ns);
-    alive
-        .map(|(key, (value, _))| (key.clone(), value.clone()))
-        .collect()
+    alive.map(|(key, (value, _))| (key.clone(), value.clone())).collect()
 }
 
 fn from_hex(text: &str) -> Vec<u8> {
@@ -83,14 +77,8 @@ fn strict(bucket: &Path, now_ns: u64) -> Result<(Rows, u64), String> {
             (field("key"), field("value"))
         })
         .collect();
-    assert!(
-        lines.windows(2).all(|pair| pair[0].0 < pair[1].0),
-        "rows are not in key order"
-    );
-    Ok((
-        lines.into_iter().collect(),
-        info["commit_seqno"].as_u64().unwrap(),
-    ))
+    assert!(lines.windows(2).all(|pair| pair[0].0 < pair[1].0), "rows are not in key order");
+    Ok((lines.into_iter().collect(), info["commit_seqno"].as_u64().unwrap()))
 }
 
 /// Says how two sets of rows differ, without printing large values.
@@ -99,35 +87,18 @@ fn difference(found: &Rows, wanted: &Rows) -> Option<String> {
         return None;
     }
     let show = |key: &[u8], rows: &Rows| match rows.get(key) {
-        Some(value) => format!(
-            "{} bytes {:02x?}",
-            value.len(),
-            &value[..value.len().min(8)]
-        ),
+        Some(value) => format!("{} bytes {:02x?}", value.len(), &value[..value.len().min(8)]),
         None => "nothing".to_owned(),
     };
     let mut keys: Vec<_> = found.keys().chain(wanted.keys()).collect();
     keys.sort_unstable();
     keys.dedup();
-    let wrong = keys
-        .into_iter()
-        .filter(|key| found.get(*key) != wanted.get(*key));
+    let wrong = keys.into_iter().filter(|key| found.get(*key) != wanted.get(*key));
     let lines: Vec<String> = wrong
         .take(8)
-        .map(|key| {
-            format!(
-                "{key:02x?}: read {}, model {}",
-                show(key, found),
-                show(key, wanted)
-            )
-        })
+        .map(|key| format!("{key:02x?}: read {}, model {}", show(key, found), show(key, wanted)))
         .collect();
-    Some(format!(
-        "{} rows read, {} in the model\n{}",
-        found.len(),
-        wanted.len(),
-        lines.join("\n")
-    ))
+    Some(format!("{} rows read, {} in the model\n{}", found.len(), wanted.len(), lines.join("\n")))
 }
 
 fn expect(bucket: &Path, now_ns: u64, wanted: &Rows, context: &str) {
@@ -159,11 +130,7 @@ struct Plan {
 }
 
 enum Change {
-    Put {
-        key: Vec<u8>,
-        value: Vec<u8>,
-        ttl_secs: u64,
-    },
+    Put { key: Vec<u8>, value: Vec<u8>, ttl_secs: u64 },
     Delete(Vec<u8>),
 }
 
@@ -177,11 +144,7 @@ struct Done {
 fn apply(model: &mut Model, done: &Done) {
     for change in &done.changes {
         match change {
-            Change::Put {
-                key,
-                value,
-                ttl_secs,
-            } => {
+            Change::Put { key, value, ttl_secs } => {
                 let deadline = match ttl_secs {
                     0 => u64::MAX,
                     secs => done.at_ns + secs * SECOND_NS,
@@ -268,9 +231,7 @@ impl History {
             return vec![0; len];
         }
         let byte = self.random.u8(..);
-        (0..len)
-            .map(|at| byte.wrapping_add(u8::try_from(at % 251).unwrap()))
-            .collect()
+        (0..len).map(|at| byte.wrapping_add(u8::try_from(at % 251).unwrap())).collect()
     }
 
     fn changes(&mut self) -> Vec<Change> {
@@ -291,21 +252,13 @@ impl History {
                     value: self.value(len_max),
                     ttl_secs: self.random.u64(1..90),
                 },
-                _ => Change::Put {
-                    key,
-                    value: self.value(len_max),
-                    ttl_secs: 0,
-                },
+                _ => Change::Put { key, value: self.value(len_max), ttl_secs: 0 },
             });
         }
         if is_big_value && !is_big_batch {
             let key = self.key();
             let value = vec![self.random.u8(..); self.plan.big_value];
-            changes.push(Change::Put {
-                key,
-                value,
-                ttl_secs: 0,
-            });
+            changes.push(Change::Put { key, value, ttl_secs: 0 });
         }
         changes
     }
@@ -320,26 +273,16 @@ impl History {
         let mut batch = Batch::new();
         for change in &changes {
             match change {
-                Change::Put {
-                    key,
-                    value,
-                    ttl_secs: 0,
-                } => batch.put(key, value),
-                Change::Put {
-                    key,
-                    value,
-                    ttl_secs,
-                } => batch.put_for(key, value, Duration::from_secs(*ttl_secs)),
+                Change::Put { key, value, ttl_secs: 0 } => batch.put(key, value),
+                Change::Put { key, value, ttl_secs } => {
+                    batch.put_for(key, value, Duration::from_secs(*ttl_secs))
+                }
                 Change::Delete(key) => batch.delete(key),
             };
         }
         bucket.commit_with(batch, self.plan.durability).unwrap();
         let seqno = bucket.stats().unwrap().commit_seqno;
-        let done = Done {
-            at_ns: self.now_ns,
-            changes,
-            seqno,
-        };
+        let done = Done { at_ns: self.now_ns, changes, seqno };
         apply(&mut self.model, &done);
         self.round.push(done);
     }
@@ -349,10 +292,7 @@ impl History {
         for (key, (value, deadline)) in &self.model {
             let wanted = (*deadline > self.now_ns).then_some(&value[..]);
             let found = bucket.get(key).unwrap();
-            assert!(
-                found.as_deref() == wanted,
-                "{context}: the engine errs on {key:02x?}"
-            );
+            assert!(found.as_deref() == wanted, "{context}: the engine errs on {key:02x?}");
         }
     }
 
@@ -379,12 +319,7 @@ impl History {
         self.verify(&recovered, context);
         recovered.close().unwrap();
         let wanted = live(&self.model, self.now_ns);
-        expect(
-            &copy,
-            self.now_ns,
-            &wanted,
-            &format!("{context}, left and recovered"),
-        );
+        expect(&copy, self.now_ns, &wanted, &format!("{context}, left and recovered"));
     }
 
     fn run(mut self, seed: u64) {
@@ -407,12 +342,7 @@ impl History {
                 expect(&self.copy(), self.now_ns, &wanted, &context);
             } else {
                 bucket.close().unwrap();
-                expect(
-                    &self.path,
-                    self.now_ns,
-                    &wanted,
-                    &format!("{context}, closed"),
-                );
+                expect(&self.path, self.now_ns, &wanted, &format!("{context}, closed"));
                 bucket = self.open(&self.path);
                 self.verify(&bucket, &context);
             }
@@ -421,12 +351,7 @@ impl History {
         // Hours later all that can expire has.
         let later = self.now_ns + 3600 * SECOND_NS;
         let wanted = live(&self.model, later);
-        expect(
-            &self.path,
-            later,
-            &wanted,
-            &format!("{} (KVB_SEED={seed}) later", self.plan.name),
-        );
+        expect(&self.path, later, &wanted, &format!("{} (KVB_SEED={seed}) later", self.plan.name));
     }
 }
 
@@ -438,10 +363,7 @@ fn run(plan: Plan) {
 fn plan() -> Plan {
     Plan {
         name: "small segments",
-        options: Options::default()
-            .background(false)
-            .overlay_min(300)
-            .segment_bytes_max(16 << 10),
+        options: Options::default().background(false).overlay_min(300).segment_bytes_max(16 << 10),
         durability: Durability::Sync,
         rounds: 6,
         commits: 120,
@@ -492,10 +414,7 @@ fn large_pages_and_keyed_hash() {
 fn large_pages_and_threads() {
     run(Plan {
         name: "large pages and threads",
-        options: Options::default()
-            .overlay_min(300)
-            .page_size(16 << 10)
-            .index_bytes(100_000),
+        options: Options::default().overlay_min(300).page_size(16 << 10).index_bytes(100_000),
         durability: Durability::SyncOnce,
         rounds: 4,
         value: 700,
@@ -524,10 +443,7 @@ fn empty_bucket() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("empty.kvb");
         let options = Options::default().page_size(page_size);
-        Bucket::create(&path, options.clone())
-            .unwrap()
-            .close()
-            .unwrap();
+        Bucket::create(&path, options.clone()).unwrap().close().unwrap();
         expect(&path, START_NS, &Rows::new(), "created");
         let bucket = Bucket::open(&path, options).unwrap();
         bucket.put(b"only", b"key").unwrap();
@@ -569,16 +485,9 @@ fn golden() -> PathBuf {
 fn vectors_are_what_the_script_makes() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strict/vectors.py");
     let output = python(&[script.as_os_str()]);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let committed = std::fs::read(golden().with_file_name("structures.json")).unwrap();
-    assert!(
-        output.stdout == committed,
-        "run vectors.py > vectors/kvb/structures.json"
-    );
+    assert!(output.stdout == committed, "run vectors.py > vectors/kvb/structures.json");
 }
 
 /// Every copy of the superblock alone will do, and with none there is an error.
@@ -601,10 +510,7 @@ fn lost_superblocks() {
                 assert_eq!(difference(&found, &wanted), None, "lost {lost:?}");
             }
             Err(error) => {
-                assert!(
-                    lost.len() == 2 && error.contains("no valid superblock"),
-                    "{error}"
-                );
+                assert!(lost.len() == 2 && error.contains("no valid superblock"), "{error}");
             }
         }
     }
@@ -637,10 +543,7 @@ fn damage_is_never_a_wrong_row() {
 }
 
 fn simulated_options() -> Options {
-    Options::default()
-        .background(false)
-        .overlay_min(40)
-        .segment_bytes_max(16 << 10)
+    Options::default().background(false).overlay_min(40).segment_bytes_max(16 << 10)
 }
 
 /// A history on a simulated disk that moves segments, images, tables and the file's end about: its record, the length
@@ -656,11 +559,7 @@ fn simulated(seed: u64, commits: u64) -> (Trace, usize, Vec<Rows>) {
     for number in 1..=commits {
         let mut state = states.last().unwrap().clone();
         let mut batch = Batch::new();
-        let count = if number % 70 == 50 {
-            80
-        } else {
-            random.usize(0..6)
-        };
+        let count = if number % 70 == 50 { 80 } else { random.usize(0..6) };
         for _ in 0..count {
             let key = format!("key {}", random.u16(0..300)).into_bytes();
             let value = vec![random.u8(..); random.usize(0..600)];
@@ -704,9 +603,7 @@ fn images_after_power_loss() {
         std::fs::write(&path, trace.image(upto, keep)).unwrap();
         let (found, _) =
             strict(&path, START_NS).unwrap_or_else(|error| panic!("{context}: {error}"));
-        let counter = found
-            .get(COUNTER)
-            .map(|value| value[..].try_into().unwrap());
+        let counter = found.get(COUNTER).map(|value| value[..].try_into().unwrap());
         let commit = counter.map_or(0, u64::from_le_bytes);
         let wanted = &states[usize::try_from(commit).unwrap()];
         if let Some(difference) = difference(&found, wanted) {
@@ -717,17 +614,9 @@ fn images_after_power_loss() {
 
 /// Hops through the segment region as a strict reader does, and tells where it found no way.
 fn hop(image: &[u8]) -> Result<(), String> {
-    let block = |at: usize| {
-        image
-            .get(at..)
-            .and_then(|bytes| Superblock::decode(bytes).ok())
-    };
-    let newest = [block(0), block(image.len().saturating_sub(4096))]
-        .into_iter()
-        .flatten();
-    let block = newest
-        .max_by_key(|block| block.epoch.get())
-        .ok_or("no superblock")?;
+    let block = |at: usize| image.get(at..).and_then(|bytes| Superblock::decode(bytes).ok());
+    let newest = [block(0), block(image.len().saturating_sub(4096))].into_iter().flatten();
+    let block = newest.max_by_key(|block| block.epoch.get()).ok_or("no superblock")?;
     let end = block.segment_end_page.get();
     let mut page = block.segment_start_page.get();
     while page < end {
@@ -736,11 +625,7 @@ fn hop(image: &[u8]) -> Result<(), String> {
         let pages = header.and_then(|header| header.page_count(4096));
         page += pages.ok_or_else(|| format!("no header at page {page} of {end}"))?;
     }
-    if page == end {
-        Ok(())
-    } else {
-        Err(format!("page {page} is past the end {end}"))
-    }
+    if page == end { Ok(()) } else { Err(format!("page {page} is past the end {end}")) }
 }
 
 /// Hops through some of the images that power loss may leave at every point of a record.

@@ -4,11 +4,7 @@
 //! What readers see can only be checked while writers are at work, so these tests run until the
 //! writers are done and fail if anything hangs.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 #[path = "support/collide.rs"]
 mod collide;
@@ -34,10 +30,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 fn options(durability: Durability) -> Options {
     // Small, so that sealing, growing and merging go on all the time.
-    Options::default()
-        .durability(durability)
-        .overlay_min(64)
-        .segment_bytes_max(64 << 10)
+    Options::default().durability(durability).overlay_min(64).segment_bytes_max(64 << 10)
 }
 
 fn create(disk: impl Disk + 'static, options: Options) -> Bucket {
@@ -50,16 +43,12 @@ fn open(disk: impl Disk + 'static, options: Options) -> Bucket {
 
 /// The keys of one writer.
 fn plain_keys(writer: u64) -> Vec<Vec<u8>> {
-    (0..WIDTH)
-        .map(|index| format!("writer {writer} key {index}").into_bytes())
-        .collect()
+    (0..WIDTH).map(|index| format!("writer {writer} key {index}").into_bytes()).collect()
 }
 
 /// The same, all with one hash.
 fn colliding_keys(writer: u64) -> Vec<Vec<u8>> {
-    (0..WIDTH)
-        .map(|index| collide::colliding(0, writer * WIDTH + index))
-        .collect()
+    (0..WIDTH).map(|index| collide::colliding(0, writer * WIDTH + index)).collect()
 }
 
 fn number(value: &[u8]) -> u64 {
@@ -76,10 +65,7 @@ fn value_of(counter: u64) -> Vec<u8> {
 
 fn check_value(value: &[u8]) -> u64 {
     let counter = number(value);
-    assert!(
-        value == value_of(counter),
-        "a torn value of counter {counter}"
-    );
+    assert!(value == value_of(counter), "a torn value of counter {counter}");
     counter
 }
 
@@ -90,10 +76,7 @@ fn write(bucket: &Bucket, keys: &[Vec<u8>], commits: u64, durability: Durability
         for key in keys {
             batch.put(key, value_of(counter));
         }
-        batch.put(
-            [&keys[0][..], &(counter % 200).to_le_bytes()[..]].concat(),
-            "filler",
-        );
+        batch.put([&keys[0][..], &(counter % 200).to_le_bytes()[..]].concat(), "filler");
         bucket.commit_with(batch, durability).unwrap();
         // A writer sees its own commit at once.
         let own = bucket.get(&keys[0]).unwrap().expect("just written");
@@ -113,16 +96,8 @@ fn read_together(bucket: &Bucket, sets: &[Vec<Vec<u8>>], rng: &mut Rng, done: &A
             .iter()
             .map(|value| value.as_ref().map_or(0, |value| check_value(value)))
             .collect();
-        assert!(
-            counters.windows(2).all(|pair| pair[0] == pair[1]),
-            "half a batch: {counters:?}"
-        );
-        assert!(
-            counters[0] >= last[set],
-            "{} after {}",
-            counters[0],
-            last[set]
-        );
+        assert!(counters.windows(2).all(|pair| pair[0] == pair[1]), "half a batch: {counters:?}");
+        assert!(counters[0] >= last[set], "{} after {}", counters[0], last[set]);
         last[set] = counters[0];
         rounds += 1;
     }
@@ -136,10 +111,7 @@ fn read_singly(bucket: &Bucket, sets: &[Vec<Vec<u8>>], rng: &mut Rng, done: &Ato
     while !done.load(Ordering::Acquire) {
         let set = rng.usize(..sets.len());
         let key = rng.choice(&sets[set]).unwrap();
-        let counter = bucket
-            .get(key)
-            .unwrap()
-            .map_or(0, |value| check_value(&value));
+        let counter = bucket.get(key).unwrap().map_or(0, |value| check_value(&value));
         assert!(counter >= last[set], "{counter} after {}", last[set]);
         last[set] = counter;
         rounds += 1;
@@ -191,10 +163,7 @@ fn storm(bucket: &Bucket, sets: &[Vec<Vec<u8>>], commits: u64, durability: Durab
                 }
             });
         }
-        readers
-            .into_iter()
-            .map(|reader| reader.join().unwrap())
-            .min()
+        readers.into_iter().map(|reader| reader.join().unwrap()).min()
     });
     assert!(together > Some(10), "the readers hardly came to read");
     check_end(bucket, sets, commits);
@@ -203,10 +172,7 @@ fn storm(bucket: &Bucket, sets: &[Vec<Vec<u8>>], commits: u64, durability: Durab
 fn check_end(bucket: &Bucket, sets: &[Vec<Vec<u8>>], commits: u64) {
     for keys in sets {
         for value in bucket.get_many(keys).unwrap() {
-            assert_eq!(
-                check_value(&value.expect("written by every commit")),
-                commits
-            );
+            assert_eq!(check_value(&value.expect("written by every commit")), commits);
         }
     }
 }
@@ -232,19 +198,15 @@ fn batches_are_seen_whole_in_memory() {
 fn batches_of_colliding_keys_are_seen_whole() {
     collide::check();
     let seed = seed::seed("batches_of_colliding_keys_are_seen_whole");
-    watch::within(
-        LIMIT,
-        "batches_of_colliding_keys_are_seen_whole",
-        move || {
-            let sets: Vec<_> = (0..3).map(colliding_keys).collect();
-            let disk = MemoryDisk::with_capacity(1 << 30);
-            let bucket = create(disk.reopen(), options(Durability::SyncOnce));
-            let commits = 1500 * seed::rounds();
-            storm(&bucket, &sets, commits, Durability::SyncOnce, seed);
-            bucket.close().unwrap();
-            check_end(&open(disk, options(Durability::SyncOnce)), &sets, commits);
-        },
-    );
+    watch::within(LIMIT, "batches_of_colliding_keys_are_seen_whole", move || {
+        let sets: Vec<_> = (0..3).map(colliding_keys).collect();
+        let disk = MemoryDisk::with_capacity(1 << 30);
+        let bucket = create(disk.reopen(), options(Durability::SyncOnce));
+        let commits = 1500 * seed::rounds();
+        storm(&bucket, &sets, commits, Durability::SyncOnce, seed);
+        bucket.close().unwrap();
+        check_end(&open(disk, options(Durability::SyncOnce)), &sets, commits);
+    });
 }
 
 #[test]
@@ -254,10 +216,7 @@ fn batches_are_seen_whole_in_a_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("threads.kvb");
         let sets: Vec<_> = (0..3).map(plain_keys).collect();
-        let bucket = create(
-            FileDisk::create_new(&path).unwrap(),
-            options(Durability::SyncOnce),
-        );
+        let bucket = create(FileDisk::create_new(&path).unwrap(), options(Durability::SyncOnce));
         let commits = 400 * seed::rounds();
         storm(&bucket, &sets, commits, Durability::SyncOnce, seed);
         bucket.close().unwrap();
@@ -273,25 +232,12 @@ fn batches_are_seen_whole_in_a_file() {
 #[test]
 fn batches_are_seen_whole_without_background_threads() {
     let seed = seed::seed("batches_are_seen_whole_without_background_threads");
-    watch::within(
-        LIMIT,
-        "batches_are_seen_whole_without_background_threads",
-        move || {
-            let sets: Vec<_> = (0..3).map(plain_keys).collect();
-            let disk = MemoryDisk::with_capacity(1 << 30);
-            let bucket = create(
-                disk.reopen(),
-                options(Durability::SyncOnce).background(false),
-            );
-            storm(
-                &bucket,
-                &sets,
-                1000 * seed::rounds(),
-                Durability::SyncOnce,
-                seed,
-            );
-        },
-    );
+    watch::within(LIMIT, "batches_are_seen_whole_without_background_threads", move || {
+        let sets: Vec<_> = (0..3).map(plain_keys).collect();
+        let disk = MemoryDisk::with_capacity(1 << 30);
+        let bucket = create(disk.reopen(), options(Durability::SyncOnce).background(false));
+        storm(&bucket, &sets, 1000 * seed::rounds(), Durability::SyncOnce, seed);
+    });
 }
 
 /// A batch that writes a key many times has one value for it, the last. A lookup once read the slot
@@ -300,60 +246,52 @@ fn batches_are_seen_whole_without_background_threads() {
 #[test]
 fn a_value_overwritten_in_its_own_batch_is_never_seen() {
     collide::check();
-    watch::within(
-        LIMIT,
-        "a_value_overwritten_in_its_own_batch_is_never_seen",
-        || {
-            // The second round has more keys of one hash than the overlay keeps in its table.
-            for keys in [plain_keys(0), colliding_keys(0)] {
-                let options = options(Durability::Relaxed).overlay_min(1000);
-                let bucket = create(MemoryDisk::with_capacity(1 << 30), options);
-                let done = AtomicBool::new(false);
-                thread::scope(|scope| {
-                    scope.spawn(|| {
-                        while !done.load(Ordering::Acquire) {
-                            for key in &keys {
-                                let value = bucket.get(key).unwrap();
-                                assert!(
-                                    value.is_none_or(|value| value == "last"),
-                                    "a value that never counted"
-                                );
-                            }
-                        }
-                    });
-                    let _done = Done(&done);
-                    for _ in 0..6000 * seed::rounds() {
-                        let mut batch = Batch::new();
+    watch::within(LIMIT, "a_value_overwritten_in_its_own_batch_is_never_seen", || {
+        // The second round has more keys of one hash than the overlay keeps in its table.
+        for keys in [plain_keys(0), colliding_keys(0)] {
+            let options = options(Durability::Relaxed).overlay_min(1000);
+            let bucket = create(MemoryDisk::with_capacity(1 << 30), options);
+            let done = AtomicBool::new(false);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Acquire) {
                         for key in &keys {
-                            (0..20).for_each(|_| {
-                                batch.put(key, "not yet");
-                            });
-                            batch.put(key, "last");
+                            let value = bucket.get(key).unwrap();
+                            assert!(
+                                value.is_none_or(|value| value == "last"),
+                                "a value that never counted"
+                            );
                         }
-                        bucket.commit(batch).unwrap();
                     }
                 });
-            }
-        },
-    );
+                let _done = Done(&done);
+                for _ in 0..6000 * seed::rounds() {
+                    let mut batch = Batch::new();
+                    for key in &keys {
+                        (0..20).for_each(|_| {
+                            batch.put(key, "not yet");
+                        });
+                        batch.put(key, "last");
+                    }
+                    bucket.commit(batch).unwrap();
+                }
+            });
+        }
+    });
 }
 
 /// A file in memory moves to a larger place when it outgrows the old one, and readers with it.
 #[test]
 fn a_file_that_outgrows_its_mapping_while_it_is_used() {
     let seed = seed::seed("a_file_that_outgrows_its_mapping_while_it_is_used");
-    watch::within(
-        LIMIT,
-        "a_file_that_outgrows_its_mapping_while_it_is_used",
-        move || {
-            for round in 0..10 * seed::rounds() {
-                let sets: Vec<_> = (0..2).map(plain_keys).collect();
-                let disk = MemoryDisk::with_capacity(64 << 10);
-                let bucket = create(disk, options(Durability::SyncOnce));
-                storm(&bucket, &sets, 300, Durability::SyncOnce, seed ^ round);
-            }
-        },
-    );
+    watch::within(LIMIT, "a_file_that_outgrows_its_mapping_while_it_is_used", move || {
+        for round in 0..10 * seed::rounds() {
+            let sets: Vec<_> = (0..2).map(plain_keys).collect();
+            let disk = MemoryDisk::with_capacity(64 << 10);
+            let bucket = create(disk, options(Durability::SyncOnce));
+            storm(&bucket, &sets, 300, Durability::SyncOnce, seed ^ round);
+        }
+    });
 }
 
 /// A disk in memory whose syncs take a while, and are counted.
@@ -412,9 +350,7 @@ fn put_all(bucket: &Bucket, writers: u64, commits: u64) {
         for writer in 0..writers {
             scope.spawn(move || {
                 for commit in 0..commits {
-                    bucket
-                        .put(single_key(writer, commit), value_of(commit))
-                        .unwrap();
+                    bucket.put(single_key(writer, commit), value_of(commit)).unwrap();
                 }
             });
         }
@@ -448,11 +384,7 @@ fn commits_of_eight_writers_are_all_durable() {
             check_all(&bucket, writers, commits);
             assert_eq!(bucket.stats().unwrap().puts, writers * commits);
             bucket.close().unwrap();
-            check_all(
-                &open(FileDisk::open(&path).unwrap(), options(durability)),
-                writers,
-                commits,
-            );
+            check_all(&open(FileDisk::open(&path).unwrap(), options(durability)), writers, commits);
         }
     });
 }
@@ -501,10 +433,7 @@ fn commits_that_wait_together_share_a_sync() {
         eprintln!(
             "{alone} syncs in {alone_time:?} alone, {shared} in {shared_time:?} for eight writers"
         );
-        assert!(
-            shared <= 8 * 40 / 2,
-            "{shared} syncs for 320 commits of 8 writers"
-        );
+        assert!(shared <= 8 * 40 / 2, "{shared} syncs for 320 commits of 8 writers");
         assert!(
             shared_time < alone_time * 4,
             "{shared_time:?} for eight writers, {alone_time:?} for one"
@@ -518,11 +447,7 @@ fn a_lone_writer_does_not_wait_for_company() {
     watch::within(LIMIT, "a_lone_writer_does_not_wait_for_company", || {
         let syncs = Arc::new(AtomicU64::new(0));
         let pause = Duration::from_millis(4);
-        let disk = SlowDisk {
-            memory: MemoryDisk::new(),
-            pause,
-            syncs: Arc::clone(&syncs),
-        };
+        let disk = SlowDisk { memory: MemoryDisk::new(), pause, syncs: Arc::clone(&syncs) };
         let bucket = create(disk, Options::default().durability(Durability::SyncOnce));
         put_all(&bucket, 8, 5);
         // The first commits may still hope for company; later ones know better.
@@ -536,10 +461,7 @@ fn a_lone_writer_does_not_wait_for_company() {
         }
         let time = start.elapsed();
         let in_syncs = pause * u32::try_from(syncs.load(Ordering::Relaxed) - before).unwrap();
-        assert!(
-            time < in_syncs * 2,
-            "{time:?} with {in_syncs:?} of it in syncs"
-        );
+        assert!(time < in_syncs * 2, "{time:?} with {in_syncs:?} of it in syncs");
     });
 }
 
@@ -548,70 +470,61 @@ fn a_lone_writer_does_not_wait_for_company() {
 fn values_stay_what_they_were_while_they_are_held() {
     let seed = seed::seed("values_stay_what_they_were_while_they_are_held");
     for in_file in [false, true] {
-        watch::within(
-            LIMIT,
-            "values_stay_what_they_were_while_they_are_held",
-            move || {
-                let dir = tempfile::tempdir().unwrap();
-                let disk: Arc<dyn Disk> = if in_file {
-                    Arc::new(FileDisk::create_new(dir.path().join("threads.kvb")).unwrap())
-                } else {
-                    Arc::new(MemoryDisk::with_capacity(256 << 10))
-                };
-                let options = options(Durability::Relaxed)
-                    .overlay_min(16)
-                    .background(in_file);
-                let bucket = Bucket::create_on(disk, Arc::new(SystemEnv), options).unwrap();
-                let mut rng = Rng::with_seed(seed);
-                let mut copies = Vec::new();
-                for index in 0..200_u32 {
-                    let mut value = vec![0; rng.usize(..9000)];
-                    rng.fill(&mut value);
-                    bucket.put(index.to_le_bytes(), &value).unwrap();
-                    copies.push(value);
-                }
-                let keys: Vec<[u8; 4]> = (0..200_u32).map(u32::to_le_bytes).collect();
-                // Some found in the overlay, and after a flush all found in the image.
-                let early = bucket.get_many(&keys).unwrap();
-                bucket.flush().unwrap();
-                let held: Vec<_> = keys
-                    .iter()
-                    .map(|key| bucket.get(key).unwrap().unwrap())
-                    .collect();
-                let index_before = bucket.stats().unwrap().epoch;
-                thread::scope(|scope| {
-                    scope.spawn(|| {
-                        for round in 0..40_u32 {
-                            let mut batch = Batch::new();
-                            for index in 0..200_u32 {
-                                if (index + round) % 3 == 0 {
-                                    batch.delete(index.to_le_bytes());
-                                } else {
-                                    batch.put(index.to_le_bytes(), vec![0xAB; 3000]);
-                                }
-                                batch.put((1000 + round * 200 + index).to_le_bytes(), "more");
+        watch::within(LIMIT, "values_stay_what_they_were_while_they_are_held", move || {
+            let dir = tempfile::tempdir().unwrap();
+            let disk: Arc<dyn Disk> = if in_file {
+                Arc::new(FileDisk::create_new(dir.path().join("threads.kvb")).unwrap())
+            } else {
+                Arc::new(MemoryDisk::with_capacity(256 << 10))
+            };
+            let options = options(Durability::Relaxed).overlay_min(16).background(in_file);
+            let bucket = Bucket::create_on(disk, Arc::new(SystemEnv), options).unwrap();
+            let mut rng = Rng::with_seed(seed);
+            let mut copies = Vec::new();
+            for index in 0..200_u32 {
+                let mut value = vec![0; rng.usize(..9000)];
+                rng.fill(&mut value);
+                bucket.put(index.to_le_bytes(), &value).unwrap();
+                copies.push(value);
+            }
+            let keys: Vec<[u8; 4]> = (0..200_u32).map(u32::to_le_bytes).collect();
+            // Some found in the overlay, and after a flush all found in the image.
+            let early = bucket.get_many(&keys).unwrap();
+            bucket.flush().unwrap();
+            let held: Vec<_> = keys.iter().map(|key| bucket.get(key).unwrap().unwrap()).collect();
+            let index_before = bucket.stats().unwrap().epoch;
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    for round in 0..40_u32 {
+                        let mut batch = Batch::new();
+                        for index in 0..200_u32 {
+                            if (index + round) % 3 == 0 {
+                                batch.delete(index.to_le_bytes());
+                            } else {
+                                batch.put(index.to_le_bytes(), vec![0xAB; 3000]);
                             }
-                            bucket.commit(batch).unwrap();
-                            bucket.flush().unwrap();
+                            batch.put((1000 + round * 200 + index).to_le_bytes(), "more");
                         }
-                    });
-                    for _ in 0..20 {
-                        for (value, copy) in held.iter().zip(&copies) {
-                            assert!(*value == *copy, "a value changed while it was held");
-                        }
-                        thread::sleep(Duration::from_millis(5));
+                        bucket.commit(batch).unwrap();
+                        bucket.flush().unwrap();
                     }
                 });
-                for ((value, early), copy) in held.iter().zip(&early).zip(&copies) {
-                    assert!(*value == *copy, "a value changed while it was held");
-                    assert!(early.as_ref().is_some_and(|early| *early == *copy));
+                for _ in 0..20 {
+                    for (value, copy) in held.iter().zip(&copies) {
+                        assert!(*value == *copy, "a value changed while it was held");
+                    }
+                    thread::sleep(Duration::from_millis(5));
                 }
-                assert!(
-                    bucket.stats().unwrap().epoch >= index_before + 40,
-                    "nothing was merged meanwhile"
-                );
-            },
-        );
+            });
+            for ((value, early), copy) in held.iter().zip(&early).zip(&copies) {
+                assert!(*value == *copy, "a value changed while it was held");
+                assert!(early.as_ref().is_some_and(|early| *early == *copy));
+            }
+            assert!(
+                bucket.stats().unwrap().epoch >= index_before + 40,
+                "nothing was merged meanwhile"
+            );
+        });
     }
 }
 
@@ -625,13 +538,10 @@ fn a_failure_reaches_every_writer() {
         for round in 0..40 * seed::rounds() {
             let disk = SimDisk::with_region(Vec::new(), 16 << 20);
             let background = rng.bool();
-            let bucket = create(
-                disk.reopen(),
-                options(Durability::SyncOnce).background(background),
-            );
-            let fault = *rng
-                .choice(&[Fault::Eio, Fault::ShortWrite, Fault::SyncFailsThenLies])
-                .unwrap();
+            let bucket =
+                create(disk.reopen(), options(Durability::SyncOnce).background(background));
+            let fault =
+                *rng.choice(&[Fault::Eio, Fault::ShortWrite, Fault::SyncFailsThenLies]).unwrap();
             disk.fail(disk.op_count() + rng.u64(..1500), fault);
             let acknowledged: Vec<u64> = thread::scope(|scope| {
                 let writers: Vec<_> = (0..6)
@@ -640,10 +550,7 @@ fn a_failure_reaches_every_writer() {
                         scope.spawn(move || write_until_stopped(bucket, writer))
                     })
                     .collect();
-                writers
-                    .into_iter()
-                    .map(|writer| writer.join().unwrap())
-                    .collect()
+                writers.into_iter().map(|writer| writer.join().unwrap()).collect()
             });
             drop(bucket);
             let trace = disk.trace();

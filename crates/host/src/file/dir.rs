@@ -20,10 +20,7 @@ pub struct FileDir {
 impl FileDir {
     /// Names a directory; it must exist when it is first used.
     pub fn new(path: impl AsRef<Path>) -> Self {
-        FileDir {
-            path: path.as_ref().to_owned(),
-            replacing: Mutex::new(()),
-        }
+        FileDir { path: path.as_ref().to_owned(), replacing: Mutex::new(()) }
     }
 
     fn at(&self, name: &str) -> io::Result<PathBuf> {
@@ -51,10 +48,7 @@ impl Dir for FileDir {
 
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.at(name)?;
-        let _alone = self
-            .replacing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
         let prepared = self.path.join(temporary(name));
         let mut options = OpenOptions::new();
         // A leftover of an interrupted replacement is overwritten.

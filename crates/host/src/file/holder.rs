@@ -65,25 +65,14 @@ garbage
 ";
 
     fn find(number: u64) -> Option<u32> {
-        in_table(
-            TABLE,
-            &Inode {
-                major: 0xfe,
-                minor: 0,
-                number,
-            },
-        )
+        in_table(TABLE, &Inode { major: 0xfe, minor: 0, number })
     }
 
     #[test]
     fn the_holder_is_the_flock_of_the_same_device_and_inode() {
         assert_eq!(find(500), Some(15));
         assert_eq!(find(501), Some(12));
-        assert_eq!(
-            find(502),
-            None,
-            "a process of another namespace has no name here"
-        );
+        assert_eq!(find(502), None, "a process of another namespace has no name here");
         assert_eq!(find(503), None);
     }
 }

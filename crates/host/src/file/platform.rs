@@ -70,12 +70,7 @@ pub(super) fn allocate(file: &File, offset: u64, len: u64) -> io::Result<()> {
 #[cfg(target_os = "linux")]
 pub(super) fn punch(file: &File, offset: u64, len: u64) -> io::Result<()> {
     use rustix::fs::FallocateFlags;
-    fallocate(
-        file,
-        FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-        offset,
-        len,
-    )
+    fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len)
 }
 
 #[cfg(target_os = "linux")]

@@ -78,15 +78,10 @@ impl SimDir {
             let trace = disk.trace();
             let image = trace.image(trace.len(), Keep::Random(dice.next()));
             found.live.insert(name, found.files.len());
-            found
-                .files
-                .push(SimDisk::powered(image, REGION, Arc::clone(&power)));
+            found.files.push(SimDisk::powered(image, REGION, Arc::clone(&power)));
         }
         found.durable = found.live.clone();
-        SimDir {
-            state: Mutex::new(found),
-            power,
-        }
+        SimDir { state: Mutex::new(found), power }
     }
 
     fn catalog(&self) -> MutexGuard<'_, Catalog> {
@@ -126,9 +121,7 @@ impl SimDir {
 
 impl Catalog {
     fn find(&self, name: &str) -> Option<&SimDisk> {
-        self.live
-            .get(name)
-            .and_then(|number| self.files.get(*number))
+        self.live.get(name).and_then(|number| self.files.get(*number))
     }
 }
 
@@ -193,12 +186,7 @@ impl Dir for SimDir {
     fn names(&self) -> io::Result<Vec<String>> {
         self.power.check()?;
         let catalog = self.catalog();
-        Ok(catalog
-            .live
-            .keys()
-            .filter(|name| check_name(name).is_ok())
-            .cloned()
-            .collect())
+        Ok(catalog.live.keys().filter(|name| check_name(name).is_ok()).cloned().collect())
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -34,13 +34,8 @@ impl Point {
                 let last = self.pending.iter().rev().find(with_contents);
                 let end = last.map_or(0, |change| (change.first + change.states.len()) * UNIT);
                 let short = end.min(self.live_len) > self.durable_len;
-                let mut image = self.blank(if short {
-                    self.live_len
-                } else {
-                    self.durable_len
-                });
-                last.into_iter()
-                    .for_each(|change| put_all(&mut image, change));
+                let mut image = self.blank(if short { self.live_len } else { self.durable_len });
+                last.into_iter().for_each(|change| put_all(&mut image, change));
                 image
             }
             Keep::DropOne(number) => self.whole(|at| at != number),

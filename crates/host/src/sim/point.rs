@@ -59,11 +59,7 @@ pub(super) enum State {
 impl Change {
     /// The sectors that may or may not be found, with their contents.
     pub(super) fn open(&self) -> impl Iterator<Item = (usize, &[u8])> {
-        let contents = self
-            .contents
-            .chunks_exact(UNIT)
-            .zip(&self.states)
-            .zip(self.first..);
+        let contents = self.contents.chunks_exact(UNIT).zip(&self.states).zip(self.first..);
         contents
             .filter(|((_, state), _)| **state != State::Settled)
             .map(|((bytes, _), sector)| (sector, bytes))
@@ -126,10 +122,7 @@ impl Point {
         }
         let range = start..start + data.len();
         let longer = self.extend(range.end);
-        let target = self
-            .live
-            .get_mut(range.clone())
-            .expect("the live file covers the write");
+        let target = self.live.get_mut(range.clone()).expect("the live file covers the write");
         target.copy_from_slice(data);
         self.note(range, longer);
     }
@@ -137,10 +130,7 @@ impl Point {
     fn set_len(&mut self, len: usize) {
         if len < self.live_len {
             let cut = len..self.live_len;
-            self.live
-                .get_mut(cut.clone())
-                .expect("the cut part is in the live file")
-                .fill(0);
+            self.live.get_mut(cut.clone()).expect("the cut part is in the live file").fill(0);
             self.live_len = len;
             self.note(cut, Some(len));
         } else if let Some(len) = self.extend(len) {
@@ -149,15 +139,10 @@ impl Point {
     }
 
     fn punch(&mut self, offset: u64, len: u64) {
-        let end = offset
-            .saturating_add(len)
-            .min(self.live_len.try_into().unwrap_or(u64::MAX));
+        let end = offset.saturating_add(len).min(self.live_len.try_into().unwrap_or(u64::MAX));
         if offset < end {
             let range = position(offset)..position(end);
-            self.live
-                .get_mut(range.clone())
-                .expect("the hole is in the live file")
-                .fill(0);
+            self.live.get_mut(range.clone()).expect("the hole is in the live file").fill(0);
             self.note(range, None);
         }
     }
@@ -178,17 +163,9 @@ impl Point {
     /// Adds a pending change: the live contents of a range, and a length.
     fn note(&mut self, range: Range<usize>, len: Option<usize>) {
         let (first, end) = (range.start / UNIT, range.end.div_ceil(UNIT));
-        let contents = self
-            .live
-            .get(first * UNIT..end * UNIT)
-            .expect("whole sectors are live");
+        let contents = self.live.get(first * UNIT..end * UNIT).expect("whole sectors are live");
         let states = vec![State::Dirty; end - first];
-        self.pending.push(Change {
-            first,
-            contents: contents.to_vec(),
-            states,
-            len,
-        });
+        self.pending.push(Change { first, contents: contents.to_vec(), states, len });
     }
 
     fn sync(&mut self) {
@@ -247,10 +224,7 @@ impl Point {
         for sector in &settled {
             let at = sector * UNIT..(sector + 1) * UNIT;
             let live = self.live.get(at.clone()).expect("pending sectors are live");
-            self.durable
-                .get_mut(at)
-                .expect("as long as the live file")
-                .copy_from_slice(live);
+            self.durable.get_mut(at).expect("as long as the live file").copy_from_slice(live);
         }
         // Older versions, forgotten ones included, can no longer be found.
         for change in &mut self.pending {
@@ -274,8 +248,7 @@ impl Point {
 
     /// Drops changes with nothing left to choose.
     fn prune(&mut self) {
-        self.pending
-            .retain(|change| change.len.is_some() || change.open().next().is_some());
+        self.pending.retain(|change| change.len.is_some() || change.open().next().is_some());
     }
 }
 

@@ -95,11 +95,7 @@ impl Trace {
 
     /// Walks along all crashes: before the first operation, and after each.
     pub fn points(&self) -> Points<'_> {
-        Points {
-            ops: &self.ops,
-            point: Point::new(&self.initial),
-            started: false,
-        }
+        Points { ops: &self.ops, point: Point::new(&self.initial), started: false }
     }
 }
 

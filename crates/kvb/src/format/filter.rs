@@ -52,10 +52,7 @@ pub fn build(hashes: impl ExactSizeIterator<Item = u64>) -> Vec<u8> {
 #[inline]
 pub fn may_contain(bytes: &[u8], slot_hash: u64) -> bool {
     let probe = probe(slot_hash, bytes.len() / 8);
-    match bytes
-        .get(probe.word * 8..probe.word * 8 + 8)
-        .and_then(|word| word.try_into().ok())
-    {
+    match bytes.get(probe.word * 8..probe.word * 8 + 8).and_then(|word| word.try_into().ok()) {
         Some(word) => u64::from_le_bytes(word) & probe.mask == probe.mask,
         None => true,
     }

@@ -86,10 +86,7 @@ impl Footer {
             seg_id: head.seg_id.get(),
             last_seqno: head.last_seqno.get(),
             live_bytes: head.live_bytes.get(),
-            pairs: pairs
-                .chunks_exact(SparsePair::SIZE)
-                .filter_map(read)
-                .collect(),
+            pairs: pairs.chunks_exact(SparsePair::SIZE).filter_map(read).collect(),
         })
     }
 }

@@ -118,15 +118,9 @@ pub fn decode(page: &[u8], stamp: Stamp, pageid: u64) -> Option<Vec<u64>> {
     if !sound {
         return None;
     }
-    let bitmap = covered
-        .get(FreeMapHead::SIZE..)?
-        .get(..bitmap_len(page.len() as u64) as usize)?;
+    let bitmap = covered.get(FreeMapHead::SIZE..)?.get(..bitmap_len(page.len() as u64) as usize)?;
     let bits = (0_u64..)
         .zip(bitmap)
         .flat_map(|(at, byte)| (0..8).map(move |bit| (at * 8 + bit, byte >> bit & 1)));
-    Some(
-        bits.filter(|(_, free)| *free == 1)
-            .map(|(at, _)| head.first_page.get() + at)
-            .collect(),
-    )
+    Some(bits.filter(|(_, free)| *free == 1).map(|(at, _)| head.first_page.get() + at).collect())
 }

@@ -3,6 +3,8 @@
 //! The slots are under no CRC of the seed, and one flipped bit in a slot would be a silent "not found". So
 //! behind the slots stands a 64-bit digest of the whole page, keyed by the image's id.
 
+use std::slice::ChunksExact;
+
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
@@ -43,11 +45,7 @@ pub const SENTINEL: u64 = 1;
 /// The hash a key is indexed under: the two sentinel values move up by two.
 #[inline]
 pub fn slot_hash(hash64: u64) -> u64 {
-    if hash64 <= SENTINEL {
-        hash64 + 2
-    } else {
-        hash64
-    }
+    if hash64 <= SENTINEL { hash64 + 2 } else { hash64 }
 }
 
 /// Slots in a page: the largest power of two that fits beside header and digest.
@@ -68,17 +66,22 @@ pub fn slot(page: &[u8], slot: usize) -> Option<IndexSlot> {
     IndexSlot::read_from_bytes(page.get(at..at + IndexSlot::SIZE)?).ok()
 }
 
-/// The slots of a page from `first` on.
+/// The bytes of a page's slots from `first` on, slot by slot.
 #[inline]
-pub fn slots(page: &[u8], first: usize) -> impl Iterator<Item = IndexSlot> {
+pub fn slots(page: &[u8], first: usize) -> ChunksExact<'_, u8> {
     let count = slots_per_page(page.len() as u64) as usize;
     let end = IndexPageHeader::SIZE + count * IndexSlot::SIZE;
-    let bytes = page
-        .get(IndexPageHeader::SIZE + first * IndexSlot::SIZE..end)
-        .unwrap_or(&[]);
-    bytes
-        .chunks_exact(IndexSlot::SIZE)
-        .filter_map(|slot| IndexSlot::read_from_bytes(slot).ok())
+    let bytes = page.get(IndexPageHeader::SIZE + first * IndexSlot::SIZE..end).unwrap_or(&[]);
+    bytes.chunks_exact(IndexSlot::SIZE)
+}
+
+/// Hash and address in the bytes of a slot.
+#[inline]
+pub fn read_slot(bytes: &[u8]) -> (u64, u64) {
+    match IndexSlot::read_from_bytes(bytes) {
+        Ok(slot) => (slot.hash64.get(), slot.record_paddr.get()),
+        Err(_) => (EMPTY, 0),
+    }
 }
 
 /// Writes slot `slot` of a page that is not sealed yet.
@@ -86,6 +89,14 @@ pub fn set_slot(page: &mut [u8], slot: usize, value: IndexSlot) {
     let at = IndexPageHeader::SIZE + slot * IndexSlot::SIZE;
     if let Some(bytes) = page.get_mut(at..at + IndexSlot::SIZE) {
         bytes.copy_from_slice(value.as_bytes());
+    }
+}
+
+/// Empties the slots of a page; what is behind the digest is zero and stays so.
+pub fn clear(page: &mut [u8]) {
+    let end = digest_offset(slots_per_page(page.len() as u64)) + 8;
+    if let Some(bytes) = page.get_mut(..end) {
+        bytes.fill(0);
     }
 }
 
@@ -105,12 +116,10 @@ pub fn seal_page(page: &mut [u8], image_id: u64, pageid: u64, used: u32) -> Opti
         crc32c: U32::new(0),
     };
     seal(header.as_mut_bytes());
-    page.get_mut(..IndexPageHeader::SIZE)?
-        .copy_from_slice(header.as_bytes());
+    page.get_mut(..IndexPageHeader::SIZE)?.copy_from_slice(header.as_bytes());
     let at = digest_offset(slots);
     let value = digest(page, image_id, at)?;
-    page.get_mut(at..at + 8)?
-        .copy_from_slice(&value.to_le_bytes());
+    page.get_mut(at..at + 8)?.copy_from_slice(&value.to_le_bytes());
     Some(())
 }
 

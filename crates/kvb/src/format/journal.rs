@@ -50,11 +50,7 @@ impl JournalEntry {
     /// Decodes and checks CRC and kind.
     pub fn decode(bytes: &[u8]) -> Option<JournalEntry> {
         let entry: JournalEntry = read_sealed(bytes)?;
-        matches!(
-            entry.kind,
-            INDEX_INSERT | INDEX_UPDATE | INDEX_DELETE | COMMIT
-        )
-        .then_some(entry)
+        matches!(entry.kind, INDEX_INSERT | INDEX_UPDATE | INDEX_DELETE | COMMIT).then_some(entry)
     }
 }
 

@@ -111,17 +111,12 @@ impl Meta {
         let sections = covered.get(MetaHead::SIZE..)?;
         Some(Meta {
             head,
-            sections: sections
-                .chunks_exact(Section::SIZE)
-                .filter_map(read)
-                .collect(),
+            sections: sections.chunks_exact(Section::SIZE).filter_map(read).collect(),
         })
     }
 
     /// The section of this kind.
     pub fn section(&self, kind: u32) -> Option<&Section> {
-        self.sections
-            .iter()
-            .find(|section| section.kind.get() == kind)
+        self.sections.iter().find(|section| section.kind.get() == kind)
     }
 }

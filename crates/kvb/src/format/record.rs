@@ -175,8 +175,7 @@ pub fn stamp(bytes: &mut [u8], stamp: Stamp) -> Option<()> {
     header.reserved16 = U16::new(stamp.reserved16);
     let (head, rest) = bytes.split_at_mut_checked(RecordHeader::SIZE)?;
     let header_crc = crc(head.get(4..)?);
-    head.get_mut(..4)?
-        .copy_from_slice(&header_crc.to_le_bytes());
+    head.get_mut(..4)?.copy_from_slice(&header_crc.to_le_bytes());
     let (body, trailer) = rest.split_at_mut_checked(rest.len().checked_sub(TRAILER)?)?;
     let record_crc = crc32c::crc32c_append(crc(head), body);
     trailer.copy_from_slice(&record_crc.to_le_bytes());

@@ -118,17 +118,12 @@ impl Roster {
         if crc(covered).to_le_bytes() != stored || crc32c.to_le_bytes() != stored {
             return None;
         }
-        let (named, sealed) = covered
-            .get(RosterHead::SIZE..)?
-            .split_at_checked(named_count * NamedExtent::SIZE)?;
-        let named: Vec<NamedExtent> = named
-            .chunks_exact(NamedExtent::SIZE)
-            .filter_map(read)
-            .collect();
-        let sealed: Vec<SegmentEntry> = sealed
-            .chunks_exact(SegmentEntry::SIZE)
-            .filter_map(read)
-            .collect();
+        let (named, sealed) =
+            covered.get(RosterHead::SIZE..)?.split_at_checked(named_count * NamedExtent::SIZE)?;
+        let named: Vec<NamedExtent> =
+            named.chunks_exact(NamedExtent::SIZE).filter_map(read).collect();
+        let sealed: Vec<SegmentEntry> =
+            sealed.chunks_exact(SegmentEntry::SIZE).filter_map(read).collect();
         let known = named.iter().all(|extent| extent.kind.get() == 0)
             && sealed.iter().all(|entry| entry.flags.get() == 0);
         known.then_some(Roster { named, sealed })

@@ -49,9 +49,7 @@ fn flip() -> u64 {
 /// The inverse of an odd number modulo 2^64, by Newton's steps: each doubles the bits that are
 /// right.
 fn inverse(odd: u64) -> u64 {
-    (0..6).fold(odd, |guess, _| {
-        guess.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(guess)))
-    })
+    (0..6).fold(odd, |guess, _| guess.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(guess))))
 }
 
 /// Panics if the keys do not do what they are made for; every test that uses them calls this first.

@@ -18,11 +18,7 @@ pub(crate) fn seed(test: &str) -> u64 {
 
 /// How many times as long as usual a test should run.
 pub(crate) fn rounds() -> u64 {
-    std::env::var("KVB_ROUNDS")
-        .ok()
-        .and_then(|text| parse(&text))
-        .unwrap_or(1)
-        .max(1)
+    std::env::var("KVB_ROUNDS").ok().and_then(|text| parse(&text)).unwrap_or(1).max(1)
 }
 
 fn parse(text: &str) -> Option<u64> {

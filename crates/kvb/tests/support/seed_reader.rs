@@ -21,17 +21,10 @@ pub(crate) struct Seen {
 /// The superblock with the greater epoch of page 0 and the last page.
 pub(crate) fn superblock(file: &[u8]) -> Superblock {
     let first = Superblock::decode(file).ok();
-    let page_size = first.map_or(4096, |block| {
-        usize::try_from(block.page_size.get()).unwrap()
-    });
-    let last = file
-        .len()
-        .checked_sub(page_size)
-        .and_then(|at| Superblock::decode(&file[at..]).ok());
-    let newest = first
-        .into_iter()
-        .chain(last)
-        .max_by_key(|block| block.epoch.get());
+    let page_size = first.map_or(4096, |block| usize::try_from(block.page_size.get()).unwrap());
+    let last =
+        file.len().checked_sub(page_size).and_then(|at| Superblock::decode(&file[at..]).ok());
+    let newest = first.into_iter().chain(last).max_by_key(|block| block.epoch.get());
     newest.expect("one of the superblocks holds")
 }
 
@@ -46,9 +39,8 @@ pub(crate) fn read(file: &[u8]) -> Seen {
         let at = usize::try_from(page * page_size).unwrap();
         let header = SegmentHeader::decode(&file[at..])
             .unwrap_or_else(|| panic!("no extent header at page {page}"));
-        let pages = header
-            .page_count(page_size)
-            .unwrap_or_else(|| panic!("page {page} leads nowhere"));
+        let pages =
+            header.page_count(page_size).unwrap_or_else(|| panic!("page {page} leads nowhere"));
         match header.kind().unwrap() {
             Kind::Free => seen.free_pages.extend(page..page + pages),
             Kind::Meta => {}
@@ -72,11 +64,7 @@ pub(crate) fn read(file: &[u8]) -> Seen {
         }
         page += pages;
     }
-    assert_eq!(
-        page,
-        superblock.segment_end_page.get(),
-        "the walk ends past the segment region"
-    );
+    assert_eq!(page, superblock.segment_end_page.get(), "the walk ends past the segment region");
     for (key, (_, value)) in newest {
         if let Some(value) = value {
             seen.live.insert(key, value);
