@@ -17,7 +17,7 @@ use crate::slot_filter::SlotFilter;
 /// only some ten microseconds.
 const SLICE: usize = 128 << 10;
 /// Bytes written before they are synced, so that no commit's sync has to carry more of them.
-const DIRTY_MAX: u64 = 1 << 20;
+const DIRTY_MAX: u64 = 4 << 20;
 
 /// Builds an image in an extent.
 pub(crate) struct ImageBuilder<'a> {
