@@ -43,10 +43,8 @@ BREAKS = [
      """        disk.sync().map_err(Error::io("sync a sealed segment"))?;
 """, "", ["crash"]),
     ("cutting a free extent: headers synced in order", "keeper.rs",
-     """            core.disk
-                .sync_range(at, 512)
-                .map_err(Error::io("sync a free extent"))?;
-        }""", "            let _ = at;\n        }", ["crash", "strict_reader"]),
+     """            core.disk.sync_range(at, 512).map_err(Error::io("sync a free extent"))?;
+""", "            let _ = at;\n", ["crash", "strict_reader"]),
     ("an allotted extent has a header at once", "keeper.rs",
      """            write_passive(&*core.disk, core.geometry(), Kind::Free, extent)?;
             return Ok(extent);""", "            return Ok(extent);", ["crash"]),
@@ -84,9 +82,7 @@ BREAKS = [
 
     /// A checkpoint with""", ["crash"]),
     ("an image is synced before it is named", "merge.rs",
-     """            self.disk
-                .sync_range(at, len)
-                .map_err(Error::io("sync the new index image"))?;
+     """            self.disk.sync_range(at, len).map_err(Error::io("sync the new index image"))?;
 """, "            let _ = (at, len);\n", ["crash"]),
     ("each superblock is synced", "checkpoint.rs",
      """            core.disk
@@ -106,9 +102,7 @@ BREAKS = [
      "            Err(Loss::Io(error)) => return Err(error),\n            Err(_) => continue,",
      "            Err(_) => continue,", ["faults"]),
     ("growth: the length is durable before B", "keeper.rs",
-     """        core.disk
-            .sync()
-            .map_err(Error::io("sync the grown bucket"))?;
+     """        core.disk.sync().map_err(Error::io("sync the grown bucket"))?;
 """, "", ["crash"]),
     ("growth: new pages only after A", "keeper.rs",
      "        self.space.set_raw_end(self.b_page);\n        self.write_superblocks(core, position)",
@@ -129,9 +123,7 @@ BREAKS = [
     ("a durable commit covers relaxed ones before it", "writer.rs",
      "[(at, len)] if !writer.unsynced => {", "[(at, len)] => {", ["crash"]),
     ("a durable commit is synced", "writer.rs",
-     """                self.disk
-                    .sync_range(at, len)
-                    .map_err(Error::io("sync the log"))?;
+     """                self.disk.sync_range(at, len).map_err(Error::io("sync the log"))?;
 """, "                let _ = (at, len);\n", ["crash"]),
     ("the journal follows the records", "writer.rs",
      "        match *writer.written.as_slice() {",

@@ -95,14 +95,14 @@ fn apply_block(bucket: &Bucket, block: u64) -> Result<(), Box<dyn Error>> {
     let keys: Vec<_> = (0..TRANSFERS).flat_map(|n| [key(from(n)), key(to(n))]).collect();
     let balances = bucket.get_many(&keys)?;
     let mut batch = Batch::new();
-    for (pair, balances) in keys.chunks_exact(2).zip(balances.chunks_exact(2)) {
-        let [Some(source), Some(target)] = balances else {
+    for pair in keys.chunks_exact(2).zip(balances.chunks_exact(2)) {
+        let ([from, to], [Some(source), Some(target)]) = pair else {
             return Err("an account is missing".into());
         };
         let source = u64::from_le_bytes(source[..].try_into()?);
         let target = u64::from_le_bytes(target[..].try_into()?);
         if let Some(rest) = source.checked_sub(1) {
-            batch.put(pair[0], rest.to_le_bytes()).put(pair[1], (target + 1).to_le_bytes());
+            batch.put(from, rest.to_le_bytes()).put(to, (target + 1).to_le_bytes());
         }
     }
     Ok(bucket.commit(batch)?)

@@ -242,7 +242,7 @@ fn sweep(plan: &Plan, seed: u64, random_images: u64, images: &AtomicUsize) {
             let (found, recovery) =
                 check(plan, point.image(keep), &history.states, bounds, &context);
             count += 1;
-            if count % plan.recovery_stride == 0 {
+            if count.is_multiple_of(plan.recovery_stride) {
                 count += cut_recovery(plan, &recovery, &history.states, found, &context);
             }
         }

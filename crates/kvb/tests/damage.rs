@@ -57,7 +57,7 @@ fn closed_bucket(keys: u32, options: Options) -> Vec<u8> {
 }
 
 fn expected(n: u32) -> Option<Vec<u8>> {
-    (n % 5 != 0).then(|| value(n))
+    (!n.is_multiple_of(5)).then(|| value(n))
 }
 
 fn assert_all_there(bucket: &Bucket, keys: u32, context: &str) {
