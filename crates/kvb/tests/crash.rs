@@ -12,6 +12,7 @@
 //! `KVB_CRASH_SEED=n` runs with other random choices, `KVB_CRASH_IMAGES=n` with n random images a point.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "it counts the images it checked")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
