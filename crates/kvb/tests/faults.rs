@@ -559,9 +559,14 @@ fn on_full_disk(test: &'static str, background: bool, overlay_min: usize) {
         let options = options(Durability::SyncOnce).overlay_min(overlay_min).background(background);
         let mut full = Full::new(options.clone());
         full.check();
-        for _ in 0..3 {
-            let again = full.bucket.put("another", [7; 500]);
-            assert!(matches!(again, Err(Error::NoSpace)), "{again:?}");
+        for number in 0..3 {
+            let key = format!("another {number}").into_bytes();
+            match full.bucket.put(&key, [7; 500]) {
+                Err(Error::NoSpace) => {}
+                // A merge that was under way may have given the old image's space back.
+                Ok(()) if background => full.stored.push(key),
+                again => panic!("{again:?}"),
+            }
         }
         let big = full.bucket.put("big", vec![7; 4 << 20]);
         assert!(matches!(big, Err(Error::NoSpace)), "{big:?}");
