@@ -49,6 +49,8 @@ struct Plan {
     stride: usize,
     /// Cut the recovery of one image in so many.
     recovery_stride: usize,
+    /// Random images for every cut of a recovery.
+    recovery_images: u64,
 }
 
 #[derive(PartialEq)]
@@ -194,6 +196,10 @@ fn check(
     );
     let value = bucket.get(b"written after recovery").unwrap();
     assert_eq!(value.as_deref(), Some(&b"yes"[..]), "{context}");
+    // Also what was cut must stay away when seqnos have gone past it.
+    let mut seen = seed_reader::read(&disk.to_bytes()).live;
+    assert!(seen.remove(&b"written after recovery"[..]).is_some(), "{context}");
+    assert!(seen == states[usize::try_from(found).unwrap()], "{context}: later, by the seed alone");
     (found, recovery)
 }
 
@@ -243,7 +249,7 @@ fn sweep(plan: &Plan, seed: u64, random_images: u64, images: &AtomicUsize) {
             let (found, recovery) =
                 check(plan, point.image(keep), &history.states, bounds, &context);
             count += 1;
-            if count.is_multiple_of(plan.recovery_stride) {
+            if count.is_multiple_of(plan.recovery_stride) || plan.recovery_stride == 1 {
                 count += cut_recovery(plan, &recovery, &history.states, found, &context);
             }
         }
@@ -263,7 +269,9 @@ fn cut_recovery(
     let mut points = recovery.points();
     let mut count = 0;
     while let Some(point) = points.advance() {
-        for keep in [Keep::None, Keep::All, Keep::Random(u64::try_from(point.upto()).unwrap())] {
+        let base = u64::try_from(point.upto()).unwrap() * 16;
+        let random = (0..plan.recovery_images).map(|n| Keep::Random(base + n));
+        for keep in [Keep::None, Keep::All].into_iter().chain(random) {
             let context = format!("{context}; recovery cut at {} {keep:?}", point.upto());
             check(plan, point.image(keep), states, (found, found), &context);
             count += 1;
@@ -287,6 +295,7 @@ fn plans() -> Vec<Plan> {
         after: |_| After::Nothing,
         stride: 1,
         recovery_stride: 40,
+        recovery_images: 1,
     };
     vec![
         Plan {
@@ -342,14 +351,26 @@ fn plans() -> Vec<Plan> {
         },
         Plan {
             name: "many segments",
-            commits: 420,
+            commits: 130,
             durability: |n| {
                 if n % 16 == 0 { Durability::SyncOnce } else { Durability::Relaxed }
             },
             batch: |_| 4,
-            value: |_| 700,
-            stride: 3,
-            recovery_stride: 150,
+            value: |_| 3000,
+            stride: 2,
+            recovery_stride: 500,
+            ..plan.clone()
+        },
+        Plan {
+            name: "every recovery",
+            commits: 9,
+            durability: |n| {
+                if n % 2 == 0 { Durability::SyncOnce } else { Durability::Relaxed }
+            },
+            batch: |n| 2 + n,
+            value: |_| 500,
+            recovery_stride: 1,
+            recovery_images: 4,
             ..plan.clone()
         },
         Plan {
