@@ -45,7 +45,7 @@ impl Core {
     /// An extent for the next piece of a group larger than a segment. The reserve stays for others.
     pub(crate) fn piece_extent(&self, first_len: u64) -> Result<NamedExtent> {
         let mut keeper = self.lock_keeper();
-        if self.lock_supply().unsealed_pages() > self.fixed.segment_page_max {
+        if self.lock_supply().unsealed_pages() >= self.fixed.segment_page_max {
             keeper.tend(self)?;
         }
         let least = sealed_page_count(self.geometry(), HEADER_LEN + first_len, 1);
@@ -58,7 +58,7 @@ impl Core {
     /// be sealed already.
     fn pick_extent(&self, least: u64, enough: u64, deletes_only: bool) -> Option<NamedExtent> {
         let mut supply = self.lock_supply();
-        if supply.unsealed_pages() > self.fixed.segment_page_max
+        if supply.unsealed_pages() >= self.fixed.segment_page_max
             || supply.reserve.len() <= supply.spare(deletes_only)
         {
             return None;
@@ -149,7 +149,13 @@ impl Core {
     /// Work that a commit may have made due.
     pub(crate) fn after_commit(&self, writer: &mut Writer) -> Result<()> {
         if self.index_bad.load(Ordering::Acquire) {
-            self.rebuild_index(writer)?;
+            match self.rebuild_index(writer) {
+                // Lookups that need it say so; opening again reads the damaged segment's records instead.
+                Err(Error::Corrupt(corrupt)) => {
+                    tracing::error!(%corrupt, "cannot rebuild the index")
+                }
+                result => result?,
+            }
         }
         let is_due = self.freeze_if_due() || self.retry_merge_if_due();
         if self.mode.background {
@@ -197,6 +203,10 @@ impl Core {
             runs.push(run.ok_or_else(|| Error::corrupt(What::Run, at))?);
         }
         let image = Arc::new(Image::void(self.geometry()));
+        let damaged = Arc::clone(&self.view.load().image);
+        if damaged.is_on_disk() {
+            keeper.damaged = Some(damaged);
+        }
         self.change_view(|view| View { image, runs: runs.into(), frozen: None, ..view.clone() });
         self.index_bad.store(false, Ordering::Release);
         *lock(&self.merge_due) = true;
@@ -262,8 +272,6 @@ impl Core {
             }
             if let Err(Error::NoSpace) = result {
                 tracing::warn!("no space for a new index image");
-                *lock(&self.merge_due) = false;
-                self.merge_changed.notify_all();
             }
             let _ = self.latch(result);
         }
@@ -275,6 +283,17 @@ impl Core {
         self.supply_changed.notify_all();
         drop(lock(&self.merge_due));
         self.merge_changed.notify_all();
+    }
+}
+
+/// Stops the bucket if the thread that holds it panics, so that nobody waits for that thread.
+struct StopOnPanic<'a>(&'a Core);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = self.0.latch::<()>(Err(Error::Stopped("a thread panicked".to_owned())));
+        }
     }
 }
 
@@ -292,7 +311,10 @@ pub(crate) fn start(core: &Arc<Core>) -> Result<Vec<JoinHandle<()>>> {
         let core = Arc::clone(core);
         std::thread::Builder::new()
             .name(name.to_owned())
-            .spawn(move || work(&core))
+            .spawn(move || {
+                let _stop = StopOnPanic(&core);
+                work(&core);
+            })
             .map_err(Error::io("start a background thread"))
     };
     Ok(vec![spawn("kvb-keeper", Core::keep)?, spawn("kvb-merger", Core::merge_on_demand)?])

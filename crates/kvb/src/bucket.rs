@@ -21,6 +21,7 @@ use crate::options::{Durability, Options};
 use crate::stats::Stats;
 use crate::value::{Pin, Value};
 use crate::view::View;
+use crate::writer::Writer;
 
 /// How often a lookup of many keys starts over because a commit came in between, before it keeps commits out.
 const RETRIES: usize = 8;
@@ -161,13 +162,22 @@ impl Bucket {
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value<'_>>>> {
         for _ in 0..RETRIES {
             let before = self.core.published.load(Ordering::Acquire);
-            let values = self.get_each(keys)?;
-            if self.core.published.load(Ordering::Acquire) == before {
-                return Ok(values);
+            match self.get_each(keys) {
+                Err(error) if is_index_damage(&error) => {
+                    self.rebuild(&mut self.core.lock_writer())?
+                }
+                values if self.core.published.load(Ordering::Acquire) == before => return values,
+                values => drop(values?),
             }
         }
-        let _no_commits = self.core.lock_writer();
-        self.get_each(keys)
+        let mut no_commits = self.core.lock_writer();
+        match self.get_each(keys) {
+            Err(error) if is_index_damage(&error) => {
+                self.rebuild(&mut no_commits)?;
+                self.get_each(keys)
+            }
+            values => values,
+        }
     }
 
     fn get_each<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value<'_>>>> {
@@ -177,12 +187,8 @@ impl Bucket {
         for key in keys {
             let key = key.as_ref();
             let hash = self.core.hash.slot_hash(key);
-            let found = match view.find(&self.core.log, hash, key, &self.core.published) {
-                Err(Error::Corrupt(Corrupt { what: What::IndexPage, .. })) => {
-                    self.find_rebuilt(hash, key)?.0
-                }
-                found => found?.filter(|record| !self.is_expired(record)),
-            };
+            let found = view.find(&self.core.log, hash, key, &self.core.published)?;
+            let found = found.filter(|record| !self.is_expired(record));
             hits += u64::from(found.is_some());
             let pin = || Pin::Shared { _view: Arc::clone(&view) };
             values.push(found.map(|record| Value::new(record.value, pin())));
@@ -203,9 +209,7 @@ impl Bucket {
     fn find(&self, hash: u64, key: &[u8]) -> Result<(Option<Record<'_>>, Guard<Arc<View>>)> {
         let view = self.core.view.load();
         let found = match view.find(&self.core.log, hash, key, &self.core.published) {
-            Err(Error::Corrupt(Corrupt { what: What::IndexPage, .. })) => {
-                return self.find_rebuilt(hash, key);
-            }
+            Err(error) if is_index_damage(&error) => return self.find_rebuilt(hash, key),
             found => found?,
         };
         Ok((found.filter(|record| !self.is_expired(record)), view))
@@ -223,19 +227,24 @@ impl Bucket {
         hash: u64,
         key: &[u8],
     ) -> Result<(Option<Record<'_>>, Guard<Arc<View>>)> {
-        {
-            let mut writer = self.core.lock_writer();
-            // Somebody else may have rebuilt it while this thread waited.
-            if self.core.view.load().image.is_on_disk() {
-                self.core.rebuild_index(&mut writer)?;
-            }
-        }
-        if !self.core.mode.background && !self.core.mode.read_only {
-            self.core.merge()?;
-        }
+        self.rebuild(&mut self.core.lock_writer())?;
+        self.core.settle();
         let view = self.core.view.load();
         let found = view.find(&self.core.log, hash, key, &self.core.published)?;
         Ok((found.filter(|record| !self.is_expired(record)), view))
+    }
+
+    /// Rebuilds the index, unless somebody else did while this thread waited for the writer's lock.
+    #[cold]
+    fn rebuild(&self, writer: &mut Writer) -> Result<()> {
+        if self.core.view.load().image.is_on_disk() {
+            let result = self.core.rebuild_index(writer);
+            return match result {
+                Err(Error::Corrupt(_)) => result,
+                result => self.core.latch(result),
+            };
+        }
+        Ok(())
     }
 
     /// Makes everything committed durable and writes a checkpoint; of a small bucket also its index pages.
@@ -248,7 +257,12 @@ impl Bucket {
             core.roll(&mut writer);
             core.hand_over(&mut writer);
         }
-        let result = self.flush_index().and_then(|()| {
+        let indexed = match self.flush_index() {
+            // No room for an image: the log is what counts.
+            Err(Error::NoSpace) => Ok(()),
+            result => result,
+        };
+        let result = indexed.and_then(|()| {
             let mut keeper = core.lock_keeper();
             if !core.lock_supply().sealing.is_empty() {
                 keeper.tend(core)?;
@@ -319,6 +333,10 @@ impl Bucket {
         }
         flushed
     }
+}
+
+fn is_index_damage(error: &Error) -> bool {
+    matches!(error, Error::Corrupt(Corrupt { what: What::IndexPage, .. }))
 }
 
 impl fmt::Debug for Bucket {

@@ -59,6 +59,12 @@ impl Keeper {
     /// Writes both superblocks and then frees what they stopped using. All they name must be synced.
     pub(crate) fn write_superblocks(&mut self, core: &Core, position: Position) -> Result<()> {
         let geometry = core.geometry();
+        if roster::encoded_len(self.named.len(), self.fresh.len()) + roster::OFFSET
+            > geometry.page_len()
+        {
+            // Only after a lost table, on a file with no room for a new one.
+            return Err(Error::NoSpace);
+        }
         self.epoch += 1;
         for page in [self.b_page, 0] {
             let bytes = self.superblock_page(&core.fixed, position, core.clock.newest(), page);

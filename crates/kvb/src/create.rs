@@ -87,6 +87,7 @@ pub(crate) fn create(disk: &Arc<dyn Disk>, env: &Arc<dyn Env>, options: &Options
         image,
         free_map: Extent::new(1, 1),
         retired: Vec::new(),
+        damaged: None,
         dead_early: HashMap::new(),
     };
     write(disk, &fixed, &keeper, first)

@@ -70,6 +70,8 @@ pub(crate) struct Keeper {
     pub(crate) image: ImagePlace,
     pub(crate) free_map: Extent,
     pub(crate) retired: Vec<Retired>,
+    /// The image on disk if it was found damaged and given up by readers.
+    pub(crate) damaged: Option<Arc<Image>>,
     /// Dead bytes in segments that are not registered yet, by first page.
     pub(crate) dead_early: HashMap<u64, u64>,
 }
@@ -194,7 +196,11 @@ impl Keeper {
         };
         let mut freed = Vec::new();
         for segment in &segments {
-            freed.extend(self.register(core, segment)?);
+            // Sealed already, if the checkpoint behind it found no space.
+            let known = self.segments.get(&segment.extent.start_page);
+            if known.is_none_or(|entry| entry.seg_id.get() != segment.seg_id) {
+                freed.extend(self.register(core, segment)?);
+            }
         }
         let mut fresh = Vec::new();
         let mut starved = false;

@@ -35,56 +35,77 @@ impl Core {
     /// Folds in what mount left as runs, and merges what is frozen into a new image.
     pub(crate) fn merge(&self) -> Result<()> {
         let _merging = lock(&self.merging);
-        if !self.view.load().runs.is_empty() {
-            self.fold_runs()?;
-            self.freeze_if_due();
-        }
-        let view = self.view.load_full();
-        if let Some(frozen) = &view.frozen {
-            tracing::debug!(entries = frozen.overlay.len(), "rehash_start");
-            match self.build_image(&view.image, frozen) {
-                Ok(merged) => {
-                    let old = Arc::clone(&view.image);
-                    drop(view);
-                    self.install_image(merged, old)?;
-                }
-                // Rebuilding needs the writer's lock, which a commit that waits for this merge holds.
-                Err(Error::Corrupt(Corrupt { what: What::IndexPage, .. })) => {
-                    self.index_bad.store(true, Ordering::Release);
-                }
-                Err(error) => return Err(error),
-            }
-            tracing::debug!("rehash_stop");
-        }
+        let result = self.fold_runs().and_then(|()| self.merge_frozen());
+        let is_stuck = result.is_err() || self.index_bad.load(Ordering::Acquire);
         {
-            // A commit may have frozen the next overlay already; under the lock nobody can miss that.
+            // A commit may have frozen the next overlay already; under the lock nobody can miss that. What could not
+            // be merged now is tried again when the next overlay is full, and nobody waits for it until then.
             let mut due = lock(&self.merge_due);
-            *due = self.view.load().frozen.is_some() && !self.index_bad.load(Ordering::Acquire);
+            let view = self.view.load();
+            *due = !is_stuck && (view.frozen.is_some() || !view.runs.is_empty());
         }
         self.merge_changed.notify_all();
+        result
+    }
+
+    fn merge_frozen(&self) -> Result<()> {
+        let view = self.view.load_full();
+        let Some(frozen) = &view.frozen else { return Ok(()) };
+        tracing::debug!(entries = frozen.overlay.len(), "rehash_start");
+        match self.build_image(&view.image, frozen) {
+            Ok(merged) => {
+                let old = Arc::clone(&view.image);
+                drop(view);
+                self.install_image(merged, old)?;
+            }
+            // Rebuilding needs the writer's lock, which a commit that waits for this merge holds.
+            Err(Error::Corrupt(Corrupt { what: What::IndexPage, .. })) => {
+                self.index_bad.store(true, Ordering::Release);
+            }
+            Err(error) => return Err(error),
+        }
+        tracing::debug!("rehash_stop");
         Ok(())
     }
 
-    /// Takes the runs that mount did not load into the active overlay, a slice at a time so that commits go on.
+    /// Takes the runs that mount did not load into the active overlay, a slice at a time so that commits go on. The caller
+    /// holds `merging` and not the writer's lock; while there are runs nothing is frozen, so nobody who holds the
+    /// writer's lock waits for a merge.
     pub(crate) fn fold_runs(&self) -> Result<()> {
-        let view = self.view.load_full();
-        let image_seqno = view.image.place.seqno;
-        // Newest first: what has an entry already has a newer one.
-        for run in view.runs.iter() {
-            let changes = run.in_log_order(&self.log);
-            for slice in changes.rchunks(FOLD_SLICE) {
-                let _no_commits = self.lock_writer();
-                self.secure_overlay(slice.len())?;
-                let active = Arc::clone(&self.view.load().active);
-                for &(hash, entry, seqno) in slice.iter().rev() {
-                    if seqno > image_seqno {
-                        active.set_older(&self.log, hash, entry)?;
+        loop {
+            let view = self.view.load_full();
+            if view.runs.is_empty() {
+                return Ok(());
+            }
+            let image_seqno = view.image.place.seqno;
+            // Newest first: what has an entry already has a newer one.
+            for run in view.runs.iter() {
+                let changes = run.in_log_order(&self.log);
+                for slice in changes.rchunks(FOLD_SLICE) {
+                    let _no_commits = self.lock_writer();
+                    self.secure_overlay(slice.len())?;
+                    let active = Arc::clone(&self.view.load().active);
+                    for &(hash, entry, seqno) in slice.iter().rev() {
+                        if seqno > image_seqno {
+                            active.set_older(&self.log, hash, entry)?;
+                        }
                     }
                 }
             }
+            // Under the writer's lock: no commit fills the overlay while it is frozen, and the index is not rebuilt,
+            // which would leave other runs to fold.
+            let _no_commits = self.lock_writer();
+            let mut is_done = false;
+            self.change_view(|current| {
+                is_done = Arc::ptr_eq(&current.runs, &view.runs);
+                let runs = if is_done { Arc::new([]) } else { Arc::clone(&current.runs) };
+                View { runs, ..current.clone() }
+            });
+            if is_done {
+                self.freeze_if_due();
+                return Ok(());
+            }
         }
-        self.change_view(|view| View { runs: Arc::new([]), ..view.clone() });
-        Ok(())
     }
 
     /// Pages for an image of so many keys: between 20 % and 80 % full, never below what creation asked for.
@@ -297,7 +318,9 @@ impl Core {
         }
         let extent = std::mem::replace(&mut keeper.image, image.place).extent;
         if extent.start_page != 0 {
-            keeper.retired.push(Retired { extent, image: Some(old) });
+            // After a rebuild the image that readers may hold is the damaged one.
+            let held = keeper.damaged.take().unwrap_or(old);
+            keeper.retired.push(Retired { extent, image: Some(held) });
         }
         // Order: the checkpoint syncs every record the image names before it names the image.
         keeper.checkpoint(self)?;

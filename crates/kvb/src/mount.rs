@@ -263,6 +263,16 @@ fn check_extents(fixed: &Fixed, root: &Root, segments: &[SegmentEntry]) -> Resul
     let (from, to) = (fixed.segment_start_page, root.superblock.segment_end_page.get());
     let mut extents: Vec<Extent> = segments.iter().map(segment_extent).collect();
     extents.extend(root.roster.named.iter().map(named_extent));
+    extents.extend(table_place(root).map(|table| table.extent));
+    let image_page = root.superblock.index_region_start_page.get();
+    let image_count = root.superblock.index_region_page_count.get();
+    let image = image_page.checked_sub(1).zip(image_count.checked_add(1));
+    let image = image.map(|(start, count)| Extent::new(start, count));
+    extents.extend(image.filter(|image| image.check_within(from, to, at).is_ok()));
+    let map_page = root.superblock.fsm_start_page.get();
+    if map_page >= from {
+        extents.push(Extent::new(map_page - 1, root.superblock.fsm_page_count.get() + 1));
+    }
     for extent in &extents {
         extent.check_within(from, to, at)?;
     }
@@ -359,7 +369,7 @@ fn assemble(
         Some(place) => Image::new(place, geometry),
         None => Image::void(geometry),
     };
-    let view = build_view(&log, &env, parts, image, report)?;
+    let view = build_view(&log, &env, parts, image, read_only, report)?;
     let has_runs = !view.runs.is_empty();
     let position = parts.position();
     let hash =
@@ -434,6 +444,7 @@ fn keeper(parts: &Parts) -> Keeper {
         image: parts.image.unwrap_or(Image::void(parts.fixed.geometry).place),
         free_map,
         retired: Vec::new(),
+        damaged: None,
         dead_early: HashMap::new(),
     }
 }
@@ -444,6 +455,7 @@ fn build_view(
     env: &Arc<dyn Env>,
     parts: &Parts,
     image: Image,
+    read_only: bool,
     report: &mut MountReport,
 ) -> Result<View> {
     let geometry = parts.fixed.geometry;
@@ -481,8 +493,10 @@ fn build_view(
             Layer::Rescanned(segment) => load_segment(segment, geometry, image_seqno, set)?,
         }
     }
+    // A reader never seals the tail, so if it has to give up the image, only the overlay knows of these.
+    let known_seqno = if read_only { 0 } else { image_seqno };
     for segment in &parts.tail.segments {
-        load_segment(segment, geometry, image_seqno, set)?;
+        load_segment(segment, geometry, known_seqno, set)?;
     }
     active.forget_undo();
     // Newest first.
@@ -559,6 +573,10 @@ fn recover(core: &Core, parts: &Parts) -> Result<()> {
     }
     keeper.next_seg_id = next_seg_id;
     keeper.tail_seqno = parts.next_seqno();
+    if !parts.aborted.is_empty() {
+        // The table on disk may list them, and would go on doing so.
+        keeper.write_table(core)?;
+    }
     keeper.checkpoint(core)?;
     for extent in freed {
         keeper.space.give_back(extent);

@@ -262,9 +262,13 @@ impl Overlay {
                 break;
             }
             if found == hash {
-                let key = *own_key.get_or_insert(log.record(entry & !DELETE_BIT)?.key);
-                let known = log.record(before & !DELETE_BIT)?;
-                if known.key == key {
+                // A record that cannot be read takes no part in this; the lookup that meets it says so.
+                let own = || log.record(entry & !DELETE_BIT).ok().map(|record| record.key);
+                let key = *own_key.get_or_insert_with(own);
+                let known = log.record(before & !DELETE_BIT).ok();
+                if let (Some(key), Some(known)) = (key, known)
+                    && known.key == key
+                {
                     if known.header.seqno.get() <= published {
                         self.undo.write().expect("no panic under the lock").insert(at, before);
                     }

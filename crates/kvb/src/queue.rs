@@ -79,6 +79,18 @@ impl Seat {
     }
 }
 
+/// The lead of the queue, given on when it is dropped, also by a panic.
+struct Lead<'a> {
+    core: &'a Core,
+    group: usize,
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        self.core.hand_lead_on(self.group);
+    }
+}
+
 impl Queue {
     /// Notes how long a sync took.
     pub(crate) fn synced_in(&self, nanos: u64) {
@@ -111,12 +123,15 @@ impl Core {
 
     /// Leads with a batch that never queued.
     fn lead_with(&self, batch: Batch, durability: Durability) -> Result<()> {
+        let mut lead = Lead { core: self, group: 1 };
         let mut others = self.gather(1);
         if others.is_empty() {
             let result = self.commit_group(&mut self.lock_writer(), &mut [batch], durability);
-            self.hand_lead_on(1);
-            return result.and_then(|()| self.settle());
+            drop(lead);
+            self.settle();
+            return result;
         }
+        lead.group += others.len();
         let mut batches = vec![batch];
         let durability = others.iter().map(|waiter| waiter.durability).fold(durability, Ord::max);
         batches.extend(others.iter_mut().map(|waiter| std::mem::take(&mut waiter.batch)));
@@ -125,13 +140,14 @@ impl Core {
         for (waiter, result) in others.iter().zip(results) {
             waiter.seat.give(Outcome::Done(result));
         }
-        self.hand_lead_on(others.len() + 1);
         own
     }
 
     /// Leads a group in which the caller's batch is queued.
     fn lead_group(&self, own_seat: &Arc<Seat>) -> Result<()> {
+        let mut lead = Lead { core: self, group: 1 };
         let mut waiters = self.gather(0);
+        lead.group = waiters.len();
         let durability =
             waiters.iter().map(|waiter| waiter.durability).fold(Durability::Relaxed, Ord::max);
         let batches = waiters.iter_mut().map(|waiter| std::mem::take(&mut waiter.batch)).collect();
@@ -144,13 +160,15 @@ impl Core {
                 waiter.seat.give(Outcome::Done(result));
             }
         }
-        self.hand_lead_on(waiters.len());
         own
     }
 
     /// Without threads of its own, a bucket whose index had to be rebuilt folds it in here, where no lock is held.
-    fn settle(&self) -> Result<()> {
-        if self.mode.background || self.view.load().runs.is_empty() { Ok(()) } else { self.merge() }
+    pub(crate) fn settle(&self) {
+        if !self.mode.background && !self.mode.read_only && !self.view.load().runs.is_empty() {
+            let merged = self.merge();
+            let _ = self.latch(merged);
+        }
     }
 
     /// Takes what is queued, after a short wait if the last group was larger than what is here now.

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::extent::Geometry;
 use crate::format::journal::{self, COMMIT, JournalEntry};
 use crate::log::Log;
+use crate::root::SEQNO_LIMIT;
 
 /// Writes entries round and round.
 #[derive(Debug)]
@@ -36,20 +37,32 @@ impl Ring {
         self.geometry.paddr(self.start_page + index / per_page) + index % per_page * entry
     }
 
-    /// Writes entries and makes them durable.
+    /// Writes entries and makes them durable: with one sync, or two where the ring begins again.
     pub(crate) fn append(&mut self, disk: &dyn Disk, entries: &[JournalEntry]) -> Result<()> {
         let per_page = journal::entries_per_page(self.geometry.page_size);
         let mut rest = entries;
+        let mut unsynced: Option<(u64, u64)> = None;
+        let sync = |(from, to): (u64, u64)| {
+            disk.sync_range(from, to - from).map_err(Error::io("sync the journal"))
+        };
         while !rest.is_empty() {
             let room = usize::try_from(per_page - self.next % per_page).expect("fits a page");
             let (part, behind) = rest.split_at(room.min(rest.len()));
             let (at, bytes) = (self.offset(self.next), part.as_bytes());
             disk.write_at(at, bytes).map_err(Error::io("write the journal"))?;
-            let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-            disk.sync_range(at, len).map_err(Error::io("sync the journal"))?;
+            let end = at + u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+            unsynced = match unsynced {
+                Some((from, to)) if to <= at => Some((from, end)),
+                Some(before) => {
+                    sync(before)?;
+                    Some((at, end))
+                }
+                None => Some((at, end)),
+            };
             self.next = (self.next + u64::try_from(part.len()).unwrap_or(0)) % self.capacity;
             rest = behind;
         }
+        unsynced.map_or(Ok(()), sync)?;
         tracing::trace!(entries = entries.len(), "journal_fsync");
         Ok(())
     }
@@ -92,7 +105,9 @@ pub(crate) fn read_ring(
             newest = entry.seqno.get();
             report.next = index + 1;
         }
-        if entry.kind == COMMIT && entry.hash64.get() == uuid_tag(uuid) {
+        let is_ours =
+            entry.hash64.get() == uuid_tag(uuid) && entry.index_pageid.get() < SEQNO_LIMIT;
+        if entry.kind == COMMIT && is_ours {
             report.durable_seqno = report.durable_seqno.max(entry.index_pageid.get());
         }
     }

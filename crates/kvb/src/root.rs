@@ -19,6 +19,9 @@ const SEARCH_MAX: u64 = 256 << 20;
 /// No bucket lives to see this seqno; sums with smaller ones do not overflow.
 pub(crate) const SEQNO_LIMIT: u64 = 1 << 62;
 
+/// Ordinary segments are at most 8 MiB; more than this is no bucket of ours.
+const SEGMENT_LIMIT: u64 = 1 << 30;
+
 /// A superblock with what stands behind it.
 #[derive(Clone, Debug)]
 pub(crate) struct Root {
@@ -188,4 +191,8 @@ fn regions_hold(root: &Root, file_pages: u64) -> bool {
         && superblock.commit_seqno.get() < SEQNO_LIMIT
         && extension.tail_seqno.get() < SEQNO_LIMIT
         && extension.durable_seqno.get() < SEQNO_LIMIT
+        && extension.next_seg_id.get() < SEQNO_LIMIT
+        && superblock.epoch.get() < SEQNO_LIMIT
+        && u64::from(extension.segment_page_max.get()) * u64::from(superblock.page_size.get())
+            <= SEGMENT_LIMIT
 }

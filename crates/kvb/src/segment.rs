@@ -17,7 +17,7 @@ use crate::format::filter;
 use crate::format::footer::{self, Footer, SparsePair};
 use crate::format::meta::{self, Meta, MetaHead, Section};
 use crate::format::roster::SegmentEntry;
-use crate::format::run::{DELETE_BIT, RunEntry};
+use crate::format::run::{DELETE_BIT, OFFSET_MAX, RunEntry};
 use crate::format::segment::{FLAG_DATA, Kind, SegmentHeader};
 use crate::log::Log;
 
@@ -75,8 +75,10 @@ impl Segment {
 
     /// True if one more record of this length leaves room to seal.
     pub(crate) fn fits(&self, geometry: Geometry, record_len: u64) -> bool {
-        sealed_page_count(geometry, self.len + record_len, self.count() + 1)
-            <= self.extent.page_count
+        // A run can name only so far.
+        self.len <= u64::from(OFFSET_MAX)
+            && sealed_page_count(geometry, self.len + record_len, self.count() + 1)
+                <= self.extent.page_count
     }
 
     /// Notes the record that stands at the end.

@@ -13,6 +13,7 @@ use crate::format::index_page::slot_hash;
 use crate::format::meta::{self, Meta};
 use crate::format::record::DELETE;
 use crate::format::roster::SegmentEntry;
+use crate::format::run::OFFSET_MAX;
 use crate::format::segment::{Kind, SegmentHeader};
 use crate::log::Log;
 use crate::root::{Root, SEQNO_LIMIT};
@@ -118,6 +119,9 @@ fn read_records(log: &Log, geometry: Geometry, extent: Extent, header: &SegmentH
     while let Some(record) =
         next_record(log, geometry, &segment, segment.base_seqno + segment.count())
     {
+        if segment.len > u64::from(OFFSET_MAX) {
+            break;
+        }
         let is_delete = record.header.kind == DELETE;
         segment.push(slot_hash(record.header.hash64.get()), is_delete, record.header.record_len());
     }

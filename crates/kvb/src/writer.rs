@@ -28,6 +28,9 @@ use crate::segment::{HEADER_LEN, Segment, sealed_page_count};
 /// Overlay entries whose home slots are loaded ahead together.
 const AHEAD: usize = 16;
 
+/// Entries of scratch memory kept from one group to the next.
+const CHANGES_KEPT: usize = 64 << 10;
+
 /// The log's end.
 #[derive(Debug)]
 pub(crate) struct Writer {
@@ -117,6 +120,7 @@ impl Core {
         durability: Durability,
     ) -> Result<()> {
         writer.changes.clear();
+        writer.changes.shrink_to(CHANGES_KEPT);
         writer.written.clear();
         if demand.is_big {
             self.roll(writer);
@@ -298,7 +302,8 @@ impl Core {
             let view = self.view.load();
             for (seqno, &(hash, entry)) in (first_seqno..).zip(&writer.changes) {
                 let is_delete = entry & DELETE_BIT != 0;
-                let is_known = view.has_hash(&self.log, hash)?;
+                // A damaged page must not fail a commit that is durable already.
+                let is_known = view.has_hash(&self.log, hash).unwrap_or(false);
                 let (index_pageid, slot_idx) = view.image.home_slot(hash);
                 let kind = match (is_delete, is_known) {
                     (true, _) => INDEX_DELETE,

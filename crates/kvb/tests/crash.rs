@@ -362,6 +362,16 @@ fn plans() -> Vec<Plan> {
             ..plan.clone()
         },
         Plan {
+            name: "a batch of many pieces",
+            commits: 3,
+            durability: |_| Durability::SyncOnce,
+            batch: |n| if n == 2 { 330 } else { 2 },
+            value: |n| if n == 2 { 3000 } else { 100 },
+            stride: 7,
+            recovery_stride: 400,
+            ..plan.clone()
+        },
+        Plan {
             name: "every recovery",
             commits: 9,
             durability: |n| {

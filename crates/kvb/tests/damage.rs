@@ -184,6 +184,14 @@ fn every_flipped_byte_of_an_index_page_is_found_and_the_index_rebuilt() {
         let bucket = open(&damaged).unwrap();
         let context = format!("index byte {offset}");
         assert_all_there(&bucket, keys, &context);
+        // A reader has nothing but the file as it is, and may not write.
+        let reader = MemoryDisk::from_bytes(damaged);
+        let reader = Bucket::open_read_only_on(Arc::new(reader), env()).unwrap();
+        assert_all_there(&reader, keys, &format!("{context}, read only"));
+        let many: Vec<Vec<u8>> = (0..keys).map(key).collect();
+        for (n, value) in (0..).zip(reader.get_many(&many).unwrap()) {
+            assert_eq!(value.as_deref(), expected(n).as_deref(), "{context}, many");
+        }
         if offset % 97 == 0 {
             bucket.close().unwrap();
         }
