@@ -1,7 +1,9 @@
 //! What all parts of an open bucket share.
 //!
-//! Locks, always taken in this order: `writer` (one commit at a time), `keeper` (superblocks and space), `supply`
-//! (segments going back and forth between the two). Readers take none of them.
+//! Locks, always taken in this order: `writer` (one commit at a time), `merging` (one merge at a time), `keeper`
+//! (superblocks and space), `supply` (segments going back and forth between writer and keeper). Readers take none of
+//! them. One exception: folding runs takes `writer` while it holds `merging`. That is safe because nothing is frozen
+//! while there are runs, and only who finds something frozen merges, or waits for a merge, with the writer's lock.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -117,7 +119,7 @@ pub(crate) struct Core {
     /// Set when the frozen overlay waits for a merge; cleared when it is merged.
     pub(crate) merge_due: Mutex<bool>,
     pub(crate) merge_changed: Condvar,
-    /// A page of the image failed its check; the next commit or lookup rebuilds the index.
+    /// A merge found a damaged page; the next commit rebuilds the index. Lookups find out by themselves.
     pub(crate) index_bad: AtomicBool,
     pub(crate) stopped: AtomicBool,
     pub(crate) stop_reason: OnceLock<String>,

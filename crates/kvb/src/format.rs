@@ -82,8 +82,6 @@ pub enum What {
     Region,
     /// A page of the index image.
     IndexPage,
-    /// The head of an index image, segment table or segment side data.
-    Meta,
     /// A segment header.
     SegmentHeader,
     /// A segment footer.
@@ -92,10 +90,6 @@ pub enum What {
     Record,
     /// A sealed segment's run.
     Run,
-    /// The journal ring.
-    Journal,
-    /// A page of the free-space map.
-    FreeMap,
 }
 
 impl fmt::Display for What {
@@ -104,13 +98,10 @@ impl fmt::Display for What {
             What::Superblock => "superblock",
             What::Region => "region bounds",
             What::IndexPage => "index page",
-            What::Meta => "side data head",
             What::SegmentHeader => "segment header",
             What::SegmentFooter => "segment footer",
             What::Record => "record",
             What::Run => "run",
-            What::Journal => "journal entry",
-            What::FreeMap => "free-space map page",
         })
     }
 }

@@ -588,3 +588,53 @@ fn write_until_stopped(bucket: &Bucket, writer: u64) -> u64 {
     }
     panic!("the failure never came");
 }
+
+/// After a crash with many segments newer than the index, their runs are folded in while commits go on. Every commit must
+/// be seen at once and stay.
+#[test]
+fn commits_go_on_while_runs_are_folded_in() {
+    watch::within(LIMIT, "commits_go_on_while_runs_are_folded_in", || {
+        let quick = Options::default().durability(Durability::Relaxed);
+        let disk = MemoryDisk::new();
+        let bucket = create(disk.reopen(), quick.clone().overlay_min(1 << 20));
+        for first in (0..60_000_u32).step_by(1_000) {
+            let mut batch = Batch::new();
+            (first..first + 1_000).for_each(|n| {
+                batch.put(n.to_be_bytes(), [7; 300]);
+            });
+            bucket.commit(batch).unwrap();
+        }
+        // The first segments are sealed by now; a killed process leaves the file as it is.
+        let image = disk.to_bytes();
+        drop(bucket);
+        let mut folded = 0;
+        for round in 0..6_u32 {
+            let bucket =
+                open(MemoryDisk::from_bytes(image.clone()), quick.clone().overlay_min(500));
+            folded += u64::from(bucket.mount_report().runs > 0);
+            let mut last = 0;
+            for commit in 1..=30_u32 {
+                let mut batch = Batch::new();
+                for n in 0..1_500_u32 {
+                    batch.put((1_000_000 + n).to_be_bytes(), (round * 100 + commit).to_be_bytes());
+                    batch.put((2_000_000 + commit * 1_500 + n).to_be_bytes(), b"new");
+                }
+                bucket.commit(batch).unwrap();
+                last = round * 100 + commit;
+                for n in (0..1_500_u32).step_by(7) {
+                    let value = bucket.get((1_000_000 + n).to_be_bytes()).unwrap();
+                    assert_eq!(value.as_deref(), Some(&last.to_be_bytes()[..]), "commit {commit}");
+                    assert!(bucket.exists((2_000_000 + commit * 1_500 + n).to_be_bytes()).unwrap());
+                }
+            }
+            for n in 0..60_000_u32 {
+                assert!(bucket.exists(n.to_be_bytes()).unwrap(), "key {n} of before");
+            }
+            for n in 0..45_000_u32 {
+                let key = (2_000_000 + 1_500 + n).to_be_bytes();
+                assert!(bucket.exists(key).unwrap(), "key {n} of after, {last}");
+            }
+        }
+        assert!(folded > 0, "there was nothing to fold in");
+    });
+}
