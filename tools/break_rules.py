@@ -117,7 +117,7 @@ BREAKS = [
     ("the clock is not behind the newest stamp", "clock.rs",
      "wall.max(newest)", "wall.max(newest * 0)", ["rules"]),
     ("stamps a day ahead are not adopted", "clock.rs",
-     "if stamp_ns > self.limit_ns {", "if stamp_ns > self.limit_ns && stamp_ns == 0 {", ["rules", "model"]),
+     "if stamp_ns > self.limit_ns {", "if stamp_ns > self.limit_ns && stamp_ns == 0 {", ["behaviour"]),
     ("deadlines saturate", "format/record.rs",
      "saturating_add", "wrapping_add", ["rules"]),
     ("a durable commit covers relaxed ones before it", "writer.rs",
@@ -148,9 +148,6 @@ BREAKS = [
      "usize::from(!(deletes_only && self.starved))", "usize::from(deletes_only || !deletes_only)", ["faults"]),
     ("room for a large batch is made sure of before it is begun", "keeper.rs",
      "if self.space.raw_pages() >= needed {", "if self.space.raw_pages() < u64::MAX {", ["faults"]),
-    ("runs are folded in with commits kept out at the end", "merge.rs",
-     """            let _no_commits = self.lock_writer();
-            let mut is_done = false;""", "            let mut is_done = false;", ["threads"]),
     ("at most two segments are unsealed", "background.rs",
      "if self.lock_supply().unsealed_pages() >= self.fixed.segment_page_max {",
      "if self.lock_supply().unsealed_pages() > u64::MAX - 1 {", ["rules"]),

@@ -20,7 +20,7 @@ use crate::format::roster::NamedExtent;
 use crate::format::segment::{Kind, SegmentHeader};
 use crate::format::superblock::{FLAG_EXTENSION, FLAG_SIPHASH};
 use crate::image::ImagePlace;
-use crate::keeper::Keeper;
+use crate::keeper::{Keeper, no_space_or};
 use crate::merge::image_head;
 use crate::options::{HashKind, Options};
 use crate::space::Space;
@@ -95,12 +95,7 @@ pub(crate) fn create(disk: &Arc<dyn Disk>, env: &Arc<dyn Env>, options: &Options
 
 fn write(disk: &Arc<dyn Disk>, fixed: &Fixed, keeper: &Keeper, first: NamedExtent) -> Result<()> {
     let geometry = fixed.geometry;
-    let failed = |error| {
-        if crate::keeper::is_full(&error) {
-            return Error::NoSpace;
-        }
-        Error::Io { doing: "create the bucket", source: error }
-    };
+    let failed = |error| no_space_or("create the bucket")(error);
     let put = |page: u64, bytes: &[u8]| disk.write_at(geometry.paddr(page), bytes).map_err(failed);
     // Blocks are reserved with the first growth; an empty bucket takes only those it writes.
     disk.set_len(geometry.paddr(keeper.b_page + 1)).map_err(failed)?;

@@ -11,6 +11,7 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::extent::Extent;
 use crate::format::index_page::{self, EMPTY, IndexSlot};
+use crate::keeper::no_space_or;
 use crate::slot_filter::SlotFilter;
 
 /// Bytes written at once: little enough to stay in the cache, and to keep a commit waiting for the file's lock
@@ -119,13 +120,8 @@ impl<'a> ImageBuilder<'a> {
     fn write_slice(&mut self) -> Result<()> {
         let geometry = self.core.geometry();
         let at = geometry.paddr(self.first_page + self.slice_page);
-        let written = self.core.disk.write_at(at, &self.slice);
-        written.map_err(|error| {
-            if crate::keeper::is_full(&error) {
-                return Error::NoSpace;
-            }
-            Error::Io { doing: "write the new index image", source: error }
-        })?;
+        let doing = "write the new index image";
+        self.core.disk.write_at(at, &self.slice).map_err(no_space_or(doing))?;
         self.slice.clear();
         self.slice_page = self.page_index;
         let dirty = geometry.paddr(self.page_index - self.synced_page);

@@ -117,10 +117,7 @@ impl Keeper {
         let (at, len) = (geometry.paddr(extent.start_page), geometry.paddr(extent.page_count));
         core.disk.allocate(at, len).map_err(|error| {
             self.space.give_back(extent);
-            if is_full(&error) {
-                return Error::NoSpace;
-            }
-            Error::Io { doing: "reserve space", source: error }
+            no_space_or("reserve space")(error)
         })
     }
 
@@ -155,8 +152,7 @@ impl Keeper {
                 core.log.cover(at + geometry.paddr(pages))?;
                 Ok(pages)
             }
-            Err(error) if is_full(&error) => Err(Error::NoSpace),
-            Err(error) => Err(Error::Io { doing: "grow the bucket", source: error }),
+            Err(error) => Err(no_space_or("grow the bucket")(error)),
         }
     }
 
@@ -179,7 +175,18 @@ impl Keeper {
     pub(crate) fn secure_pieces(&mut self, core: &Core, pieces: Pieces) -> Result<()> {
         let geometry = core.geometry();
         let max = core.fixed.segment_page_max;
-        let in_free: u64 = self.space.iter().map(|extent| extent.page_count / max).sum();
+        let mut in_free = 0;
+        for extent in self.space.iter() {
+            let count = (extent.page_count / max).min(pieces.ordinary - in_free);
+            if count > 0 {
+                // Free pages have no blocks; whether the disk has them must be known now.
+                let at = geometry.paddr(extent.start_page);
+                core.disk
+                    .allocate(at, geometry.paddr(count * max))
+                    .map_err(no_space_or("reserve space"))?;
+                in_free += count;
+            }
+        }
         let segments = u64::try_from(self.segments.len()).unwrap_or(u64::MAX) + pieces.ordinary;
         let tables = 3 * geometry.pages(TABLE_ENTRY_MAX * segments + geometry.page_size);
         let needed =
@@ -305,8 +312,13 @@ impl Keeper {
     }
 }
 
+/// The error for a call that fails harmlessly if the disk is full.
+pub(crate) fn no_space_or(doing: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |source| if is_full(&source) { Error::NoSpace } else { Error::Io { doing, source } }
+}
+
 /// True if the disk, or the quota, is full.
-pub(crate) fn is_full(error: &io::Error) -> bool {
+fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge

@@ -24,6 +24,9 @@ use crate::log::Log;
 /// Bytes of the segment header.
 pub(crate) const HEADER_LEN: u64 = 52;
 
+/// Bytes written at once, so that no commit waits long for the file's lock.
+const WRITE_MAX: usize = 256 << 10;
+
 /// A segment whose records are in one extent.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
@@ -133,7 +136,11 @@ impl Segment {
 
         let write =
             |at, bytes: &[u8]| disk.write_at(at, bytes).map_err(Error::io("seal a segment"));
-        write(start + self.len, &bytes)?;
+        let mut at = start + self.len;
+        for slice in bytes.chunks(WRITE_MAX) {
+            write(at, slice)?;
+            at += u64::try_from(slice.len()).unwrap_or(0);
+        }
         let used = data_page_count + meta_page_count;
         let rest = (self.extent.page_count > used)
             .then(|| Extent::new(self.extent.start_page + used, self.extent.page_count - used));
