@@ -9,6 +9,9 @@ use kvb::{Batch, Bucket, Durability, Options};
 use crate::engine::{Engine, Phase, Reader};
 use crate::record::{Block, Key, Record};
 
+/// Room for a thousand records with their headers, or a block of a thousand deletes and puts.
+const BATCH_BYTES: usize = 320 << 10;
+
 /// How a bucket's durable commits wait for the disk.
 pub trait Wait: Send + std::marker::Sync {
     const DURABILITY: Durability;
@@ -55,7 +58,7 @@ impl<W: Wait> Engine for Kvb<W> {
     }
 
     fn load(&self, records: &[Record]) -> Result<()> {
-        let mut batch = Batch::new();
+        let mut batch = Batch::with_capacity(BATCH_BYTES);
         for record in records {
             batch.put(&record.key[..], &record.value[..]);
         }
@@ -77,7 +80,7 @@ impl<W: Wait> Engine for Kvb<W> {
         for (probe, found) in block.spent.iter().zip(self.bucket.get_many(&keys)?) {
             probe.check(found.as_deref())?;
         }
-        let mut batch = Batch::new();
+        let mut batch = Batch::with_capacity(BATCH_BYTES);
         for probe in &block.spent {
             batch.delete(&probe.key[..]);
         }
