@@ -5,7 +5,7 @@ Works on a copy of the project in a temporary directory. Every break is a piece 
 place; a piece that is not there any more is an error, so the list stays true. A break that no test notices is an
 error too.
 
-    tools/break_rules.py              all of them, about twenty minutes
+    tools/break_rules.py              all of them, over ten minutes
     tools/break_rules.py seqno seal   those whose rule contains one of the words
 """
 

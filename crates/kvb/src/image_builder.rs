@@ -14,8 +14,7 @@ use crate::format::index_page::{self, EMPTY, IndexSlot};
 use crate::keeper::no_space_or;
 use crate::slot_filter::SlotFilter;
 
-/// Bytes written at once: little enough to stay in the cache, and to keep a commit waiting for the file's lock
-/// only some ten microseconds.
+/// Bytes written at once: little enough to stay in the cache, and not to keep a commit waiting for the file's lock.
 const SLICE: usize = 128 << 10;
 /// Bytes written before they are synced, so that no commit's sync has to carry more of them.
 const DIRTY_MAX: u64 = 4 << 20;
