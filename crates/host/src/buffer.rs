@@ -1,13 +1,18 @@
 //! A file in memory: a [`Region`] that is replaced by a larger one when the file outgrows it.
 //!
-//! Invariant: a mapping made before a replacement goes on showing the file up to its own capacity, as
-//! a mapping of a real file does. Whoever grows a file past `Mapping::capacity` maps it again.
+//! Invariants
+//! - A mapping made before a replacement goes on showing the file up to its own capacity, as a
+//!   mapping of a real file does. Whoever grows a file past `Mapping::capacity` maps it again.
+//! - The words of a board are not in the region but beside it, so that they need not move with it
+//!   and no read of bytes meets them. They begin as zeros and last as long as the file.
 
 use std::any::Any;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io;
 use std::sync::Arc;
 
-use crate::map::{Mapping, Region};
+use crate::map::{BOARD_BYTES, Board, Mapping, Region};
 
 /// Address space of a file in memory unless its maker says otherwise. It costs nothing until it is written to, and it
 /// is so much because a mapping that other threads read through should not have to be replaced.
@@ -19,12 +24,15 @@ pub(crate) struct Buffer {
     region: Region,
     /// Regions the file outgrew that mappings still show.
     outgrown: Vec<Region>,
+    /// The boards made so far, by offset.
+    boards: BTreeMap<u64, Board>,
 }
 
 impl Buffer {
     /// An empty file that holds `capacity` bytes before its memory must be replaced.
     pub(crate) fn new(capacity: u64) -> io::Result<Self> {
-        Ok(Buffer { region: Region::new(capacity)?, outgrown: Vec::new() })
+        let (outgrown, boards) = (Vec::new(), BTreeMap::new());
+        Ok(Buffer { region: Region::new(capacity)?, outgrown, boards })
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -90,6 +98,19 @@ impl Buffer {
         self.region.mapping(keep)
     }
 
+    /// The board of a page, which keeps `keep` alive.
+    pub(crate) fn board(
+        &mut self,
+        offset: u64,
+        keep: Arc<dyn Any + Send + Sync>,
+    ) -> io::Result<Board> {
+        check_board(offset, self.len())?;
+        match self.boards.entry(offset) {
+            Entry::Occupied(found) => Ok(found.get().keeping(keep)),
+            Entry::Vacant(free) => Ok(free.insert(Board::in_memory()?).keeping(keep)),
+        }
+    }
+
     fn reserve(&mut self, len: u64) -> io::Result<()> {
         if len <= self.region.capacity() {
             return Ok(());
@@ -99,6 +120,15 @@ impl Buffer {
         self.outgrown.push(std::mem::replace(&mut self.region, larger));
         self.outgrown.retain(Region::is_mapped);
         Ok(())
+    }
+}
+
+/// Refuses what is not a whole page inside a file of `len` bytes.
+pub(crate) fn check_board(offset: u64, len: u64) -> io::Result<()> {
+    if offset.is_multiple_of(BOARD_BYTES) && end_of(offset, BOARD_BYTES)? <= len {
+        Ok(())
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "not a page of the file"))
     }
 }
 

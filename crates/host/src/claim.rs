@@ -1,30 +1,37 @@
-//! The exclusive lock of a file that exists only inside this process.
+//! The locks of a file that exists only inside this process: the exclusive one, and those of pins.
 //!
-//! Invariant: at most one [`Claim`] of a file holds its lock, and dropping the claim frees it. A
-//! disk handle shares its claim with the mappings it made, so the lock outlives the handle as long
-//! as one of them is in use, like the lock of a real file whose mapping keeps the open file alive.
+//! Invariants
+//! - At most one [`Claim`] of a file holds its exclusive lock, and dropping the claim frees it. A
+//!   disk handle shares its claim with the mappings, boards and pins it made, so the lock outlives
+//!   the handle as long as one of them is in use, like the lock of a real file that they keep open.
+//! - A byte is in `pinned` while some handle pins it.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::disk::LockError;
 
-/// One handle's relation to the lock of its file.
+/// One handle's relation to the locks of its file.
 #[derive(Debug)]
 pub(crate) struct Claim {
     taken: Arc<AtomicBool>,
     mine: AtomicBool,
+    /// How many handles pin a byte.
+    pinned: Arc<Mutex<BTreeMap<u64, usize>>>,
 }
 
 impl Claim {
-    /// A claim on a lock of its own.
+    /// A claim on locks of its own.
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Claim { taken: Arc::default(), mine: AtomicBool::new(false) })
+        let pinned = Arc::default();
+        Arc::new(Claim { taken: Arc::default(), mine: AtomicBool::new(false), pinned })
     }
 
-    /// Another handle's claim on the same lock, not holding it.
+    /// Another handle's claim on the same locks, holding none.
     pub(crate) fn sibling(&self) -> Arc<Self> {
-        Arc::new(Claim { taken: Arc::clone(&self.taken), mine: AtomicBool::new(false) })
+        let (taken, pinned) = (Arc::clone(&self.taken), Arc::clone(&self.pinned));
+        Arc::new(Claim { taken, mine: AtomicBool::new(false), pinned })
     }
 
     /// Takes the lock; taking it twice through one claim is fine.
@@ -37,6 +44,32 @@ impl Claim {
         }
         self.mine.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Adds this handle to those that pin a byte. It must not be among them.
+    pub(crate) fn pin(&self, byte: u64) {
+        *self.pinned().entry(byte).or_default() += 1;
+    }
+
+    /// Takes this handle from those that pin a byte.
+    pub(crate) fn unpin(&self, byte: u64) {
+        let mut pinned = self.pinned();
+        if let Some(handles) = pinned.get_mut(&byte) {
+            *handles -= 1;
+            if *handles == 0 {
+                pinned.remove(&byte);
+            }
+        }
+    }
+
+    /// True if a byte less than `below` is pinned by a handle other than the one with `mine`.
+    pub(crate) fn is_pinned(&self, below: u64, mine: &BTreeMap<u64, usize>) -> bool {
+        let others = |byte: &u64, handles: usize| handles > usize::from(mine.contains_key(byte));
+        self.pinned().range(..below).any(|(byte, handles)| others(byte, *handles))
+    }
+
+    fn pinned(&self) -> MutexGuard<'_, BTreeMap<u64, usize>> {
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,7 +6,8 @@
 use std::fmt;
 use std::io;
 
-use crate::map::Mapping;
+use crate::map::{Board, Mapping};
+use crate::pin::Pin;
 
 /// The unit that reaches the medium whole or not at all.
 pub const SECTOR: u64 = 512;
@@ -28,7 +29,22 @@ pub const SECTOR: u64 = 512;
 /// # Mapping contract
 ///
 /// [`Mapping::bytes`] lends the file's own memory. The owner of a disk must not write to a range
-/// that is lent out, nor punch or cut it off.
+/// that is lent out, nor punch or cut it off. A page with a [`Board`] changes at any moment and is
+/// never to be lent.
+///
+/// # Boards and pins
+///
+/// Beside its bytes a file carries what its writer and its readers tell each other while they run,
+/// in one process or in several. None of it is contents, and none of it is durable.
+///
+/// - A [`Board`] is a notice, never durable state. What a page held before its board was first
+///   written to is unknown, and after a crash anything may be there.
+/// - A page with a board is read and written through its boards only: `write_at`, `punch` and
+///   `set_len` must leave it alone, and what `read_at` finds there means nothing.
+/// - A [`Pin`] is advice like the lock, and has nothing to do with the lock: neither is refused or
+///   delayed by the other. The system ends the pins of a process that dies.
+/// - Of a reader that pins and then loads, and a writer that stores and then asks `is_pinned`, at
+///   least one notices the other, whichever orderings the two give to the load and the store.
 pub trait Disk: Send + Sync + fmt::Debug {
     /// Length in bytes.
     fn len(&self) -> io::Result<u64>;
@@ -66,9 +82,24 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// cover; an implementation may offer more, so that a growing file seldom needs a new mapping.
     fn map(&self, len: u64) -> io::Result<Mapping>;
 
-    /// Takes the exclusive advisory lock. It is held until the disk and every mapping made of it
-    /// are dropped, so that nobody else changes bytes that are still lent out.
+    /// Takes the exclusive advisory lock. It is held until the disk and every mapping, board and
+    /// pin made of it are dropped, so that nobody else changes bytes that are still lent out.
     fn lock(&self) -> Result<(), LockError>;
+
+    /// The page of 4096 bytes at `offset` as words shared by every handle of the file.
+    /// `InvalidInput` if the offset is not a multiple of 4096, or the page not wholly inside the
+    /// file. A disk opened read-only gives a board that cannot be written to.
+    fn board(&self, offset: u64) -> io::Result<Board>;
+
+    /// Takes a shared lock on one byte of the file's lock space, which has nothing to do with its
+    /// bytes. Pins of one byte add up, within a handle and among handles. A disk opened read-only
+    /// can pin too. `InvalidInput` from 2^61 on; `Unsupported` where the platform has no locks that
+    /// belong to an open file.
+    fn pin(&self, byte: u64) -> io::Result<Pin>;
+
+    /// True if another handle, of this process or of any other, has a pin on a byte less than
+    /// `below`. Takes nothing. Where nobody can pin, nothing is pinned.
+    fn is_pinned(&self, below: u64) -> io::Result<bool>;
 }
 
 /// Why a lock could not be had.

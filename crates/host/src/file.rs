@@ -12,9 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::buffer::end_of;
+use crate::buffer::{check_board, end_of};
 use crate::disk::{Disk, LockError};
-use crate::map::Mapping;
+use crate::map::{BOARD_BYTES, Board, Mapping};
+use crate::pin::{Pin, Pins};
 
 mod dir;
 mod holder;
@@ -40,6 +41,7 @@ pub struct FileDisk {
     valid: Arc<AtomicU64>,
     /// The newest mapping, shared by readers and by `sync_range`.
     mapping: Mutex<Option<Mapping>>,
+    pins: Arc<Pins>,
 }
 
 impl FileDisk {
@@ -74,12 +76,15 @@ impl FileDisk {
     }
 
     fn over(file: File, access: Access) -> io::Result<Self> {
+        let file = Arc::new(file);
+        let pins = Pins::of_file(&file);
         let disk = FileDisk {
-            file: Arc::new(file),
+            file,
             access,
             length: Mutex::new(()),
             valid: Arc::new(AtomicU64::new(0)),
             mapping: Mutex::new(None),
+            pins,
         };
         disk.len()?;
         Ok(disk)
@@ -205,6 +210,26 @@ impl Disk for FileDisk {
             }
             Err(TryLockError::Error(error)) => Err(LockError::Io(error)),
         }
+    }
+
+    fn board(&self, offset: u64) -> io::Result<Board> {
+        check_board(offset, self.len()?)?;
+        match self.access {
+            Access::Read => Board::of_file_read_only(&self.file, offset),
+            Access::Write => {
+                // A store into a hole of a full disk would raise SIGBUS; here it is an error.
+                self.allocate(offset, BOARD_BYTES)?;
+                Board::of_file(&self.file, offset)
+            }
+        }
+    }
+
+    fn pin(&self, byte: u64) -> io::Result<Pin> {
+        self.pins.pin(byte)
+    }
+
+    fn is_pinned(&self, below: u64) -> io::Result<bool> {
+        self.pins.is_pinned(below)
     }
 }
 

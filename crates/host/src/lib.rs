@@ -11,14 +11,17 @@ mod dir;
 mod disk;
 mod env;
 mod file;
+mod locks;
 mod map;
 mod memory;
+mod pin;
 mod sim;
 
 pub use dir::Dir;
 pub use disk::{Disk, LockError, SECTOR};
 pub use env::{Env, ManualEnv, SystemEnv};
 pub use file::{FileDir, FileDisk};
-pub use map::Mapping;
+pub use map::{Board, Mapping};
 pub use memory::{MemoryDir, MemoryDisk};
+pub use pin::Pin;
 pub use sim::{Fault, Keep, Op, Point, Points, SimDir, SimDisk, Trace};

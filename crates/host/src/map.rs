@@ -1,7 +1,9 @@
-//! Mapped memory: lending a file's bytes without copying them. The only `unsafe` of the workspace.
+//! Mapped memory: lending a file's bytes without copying them, and sharing words with other
+//! processes. But for one system call in `locks` the only `unsafe` of the workspace.
 //!
 //! Two kinds of memory stand behind a [`Mapping`]: a shared, read-only mapping of a file, and a
-//! [`Region`], anonymous memory that plays the file for the disks that live in memory.
+//! [`Region`], anonymous memory that plays the file for the disks that live in memory. A [`Board`]
+//! is one page of either kind.
 //!
 //! # Why the lent slices are sound
 //!
@@ -26,6 +28,16 @@
 //! - I/O errors: a page that cannot be read from the medium raises SIGBUS, as for every mapped
 //!   file.
 //!
+//! # Why the words of a board are sound
+//!
+//! - Address and bounds: as above, with a page that lies inside the file when it is mapped and that
+//!   nobody may cut off. If somebody does, the next access raises SIGBUS; it reaches no other
+//!   memory.
+//! - Aliasing: every access of every process is an atomic one, of aligned words. [`Disk`] forbids
+//!   to lend the page or to write to it in any other way.
+//! - Read-only memory: of a board that is not writable only relaxed loads are made, since Rust
+//!   promises of no others that they never write. Fences around them give the order asked for.
+//!
 //! # Growth
 //!
 //! On Linux a file mapping reserves far more address space than the file has bytes. Pages become
@@ -39,7 +51,7 @@ use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use memmap2::{MmapOptions, MmapRaw};
 
@@ -57,6 +69,12 @@ const RESERVE: u64 = 1 << 40;
 /// Zeroing at least this much gives whole pages back to the system instead of writing to them.
 #[cfg(target_os = "linux")]
 const DISCARD_MIN: usize = 256 * 1024;
+
+/// Bytes of a board: one page, however large the system's pages are.
+pub(crate) const BOARD_BYTES: u64 = 4096;
+
+/// Words of a board.
+const BOARD_WORDS: usize = 512;
 
 /// A file's bytes, readable in place.
 ///
@@ -178,6 +196,103 @@ impl fmt::Debug for Mapping {
             .field("valid_len", &self.valid_len())
             .finish_non_exhaustive()
     }
+}
+
+/// One page of a file as 512 words, numbered from 0, shared by everybody who has a board of it.
+///
+/// In the file the words are little-endian. A clone shares the memory. The lock of the disk it came
+/// from is held as long as it lives.
+#[derive(Clone)]
+pub struct Board {
+    /// One page.
+    memory: Arc<MmapRaw>,
+    writable: bool,
+    /// What must stay alive with the board: the handle that holds the lock.
+    _keep: Arc<dyn Any + Send + Sync>,
+}
+
+impl Board {
+    /// Shares a page of a file that is open for writing. The caller has checked the offset.
+    pub(crate) fn of_file(file: &Arc<File>, offset: u64) -> io::Result<Self> {
+        let memory = Arc::new(one_page().offset(offset).map_raw(file)?);
+        Ok(Board { memory, writable: true, _keep: Arc::<File>::clone(file) })
+    }
+
+    /// Watches a page of a file. The caller has checked the offset.
+    pub(crate) fn of_file_read_only(file: &Arc<File>, offset: u64) -> io::Result<Self> {
+        let memory = Arc::new(one_page().offset(offset).map_raw_read_only(file)?);
+        Ok(Board { memory, writable: false, _keep: Arc::<File>::clone(file) })
+    }
+
+    /// A page of zeros without a file.
+    pub(crate) fn in_memory() -> io::Result<Self> {
+        let memory = Arc::new(MmapRaw::from(one_page().map_anon()?));
+        Ok(Board { memory, writable: true, _keep: Arc::new(()) })
+    }
+
+    /// The same page; `keep` lives as long as the new board.
+    pub(crate) fn keeping(&self, keep: Arc<dyn Any + Send + Sync>) -> Self {
+        Board { memory: Arc::clone(&self.memory), writable: self.writable, _keep: keep }
+    }
+
+    /// Reads a word; 0 if there is none with this number.
+    ///
+    /// Orderings are at least as strong as those of `AtomicU64::load`; those that make no sense for
+    /// a load do no harm.
+    #[inline]
+    pub fn load(&self, index: usize, order: Ordering) -> u64 {
+        let Some(word) = self.words().get(index) else {
+            return 0;
+        };
+        if order == Ordering::SeqCst {
+            fence(order);
+        }
+        let value = word.load(Ordering::Relaxed);
+        if order != Ordering::Relaxed {
+            fence(order);
+        }
+        u64::from_le(value)
+    }
+
+    /// Writes a word, with the orderings of `AtomicU64::store`. Nothing happens if there is none
+    /// with this number, or if the disk was opened read-only.
+    ///
+    /// # Panics
+    ///
+    /// If the ordering is one for loads, as `AtomicU64::store` does.
+    #[inline]
+    pub fn store(&self, index: usize, value: u64, order: Ordering) {
+        if let Some(word) = self.words().get(index).filter(|_| self.writable) {
+            word.store(value.to_le(), order);
+        }
+    }
+
+    /// False if the disk was opened read-only, so that `store` does nothing.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the memory is one page, mapped as long as `self` lives, and aligned to one
+        // because its offset in the file is. Everybody who shares it uses atomics, and `store`
+        // alone writes (see the head of this file).
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), BOARD_WORDS) }
+    }
+}
+
+impl fmt::Debug for Board {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Board").field("writable", &self.writable).finish_non_exhaustive()
+    }
+}
+
+/// A mapping of one board. Where the system's pages are larger, the mapping begins at the system's
+/// page and its address at the offset asked for.
+fn one_page() -> MmapOptions {
+    let mut options = MmapOptions::new();
+    options.len(BOARD_WORDS * size_of::<AtomicU64>());
+    options
 }
 
 /// Maps as much address space as the platform grants, at least `len` bytes.

@@ -8,16 +8,21 @@ use crate::buffer::{Buffer, REGION, end_of};
 use crate::claim::Claim;
 use crate::dir::{Dir, check_name};
 use crate::disk::{Disk, LockError};
-use crate::map::Mapping;
+use crate::map::{Board, Mapping};
+use crate::pin::{Pin, Pins};
 
 /// One handle to a file in memory.
 ///
 /// A clone is a handle of its own to the same bytes, as if the file had been opened once more: it
-/// does not hold the lock of the handle it came from.
+/// does not hold the lock of the handle it came from, nor its pins.
+///
+/// Boards are kept apart from the bytes: they begin as zeros whatever the page holds, and reading
+/// the page does not show them.
 #[derive(Debug)]
 pub struct MemoryDisk {
     file: Arc<RwLock<Buffer>>,
     claim: Arc<Claim>,
+    pins: Arc<Pins>,
 }
 
 impl MemoryDisk {
@@ -29,7 +34,7 @@ impl MemoryDisk {
     /// An empty file that moves to larger memory, and must be mapped again, past `capacity` bytes.
     pub fn with_capacity(capacity: u64) -> Self {
         let buffer = Buffer::new(capacity).expect("address space for a file in memory");
-        MemoryDisk { file: Arc::new(RwLock::new(buffer)), claim: Claim::new() }
+        Self::over(Arc::new(RwLock::new(buffer)), Claim::new())
     }
 
     /// A file with these contents.
@@ -46,7 +51,12 @@ impl MemoryDisk {
 
     /// A new handle to the same bytes, not holding the lock.
     pub fn reopen(&self) -> Self {
-        MemoryDisk { file: Arc::clone(&self.file), claim: self.claim.sibling() }
+        Self::over(Arc::clone(&self.file), self.claim.sibling())
+    }
+
+    fn over(file: Arc<RwLock<Buffer>>, claim: Arc<Claim>) -> Self {
+        let pins = Pins::of_claim(&claim);
+        MemoryDisk { file, claim, pins }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Buffer> {
@@ -112,6 +122,18 @@ impl Disk for MemoryDisk {
 
     fn lock(&self) -> Result<(), LockError> {
         self.claim.lock()
+    }
+
+    fn board(&self, offset: u64) -> io::Result<Board> {
+        self.write().board(offset, Arc::<Claim>::clone(&self.claim))
+    }
+
+    fn pin(&self, byte: u64) -> io::Result<Pin> {
+        self.pins.pin(byte)
+    }
+
+    fn is_pinned(&self, below: u64) -> io::Result<bool> {
+        self.pins.is_pinned(below)
     }
 }
 

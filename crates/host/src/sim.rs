@@ -6,6 +6,8 @@
 //!   prefix of the trace determine all legal images of a crash at that point ([`Trace`]).
 //! - A call that fails leaves the trace and the live bytes as they were, except where its [`Fault`]
 //!   says otherwise.
+//! - Boards and pins belong to the running machine and not to the medium: using them is no
+//!   operation of the trace and meets no fault, and a disk made from an image has none of them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::buffer::{Buffer, REGION, end_of};
 use crate::claim::Claim;
 use crate::disk::{Disk, LockError};
-use crate::map::Mapping;
+use crate::map::{Board, Mapping};
+use crate::pin::{Pin, Pins};
 
 mod dice;
 mod dir;
@@ -50,11 +53,15 @@ pub enum Fault {
 /// One handle to a simulated file.
 ///
 /// A clone is a handle of its own to the same file, as if it had been opened once more: it does not
-/// hold the lock of the handle it came from. Trace and faults belong to the file.
+/// hold the lock of the handle it came from, nor its pins. Trace and faults belong to the file.
+///
+/// Boards are kept apart from the bytes: they begin as zeros whatever the page holds, no image
+/// contains them, and reading the page does not show them.
 #[derive(Debug)]
 pub struct SimDisk {
     file: Arc<Mutex<Simulated>>,
     claim: Arc<Claim>,
+    pins: Arc<Pins>,
 }
 
 #[derive(Debug)]
@@ -98,12 +105,17 @@ impl SimDisk {
             reads: Counted::default(),
             power,
         };
-        SimDisk { file: Arc::new(Mutex::new(file)), claim: Claim::new() }
+        Self::over(Arc::new(Mutex::new(file)), Claim::new())
+    }
+
+    fn over(file: Arc<Mutex<Simulated>>, claim: Arc<Claim>) -> Self {
+        let pins = Pins::of_claim(&claim);
+        SimDisk { file, claim, pins }
     }
 
     /// A new handle to the same file, not holding the lock.
     pub fn reopen(&self) -> Self {
-        SimDisk { file: Arc::clone(&self.file), claim: self.claim.sibling() }
+        Self::over(Arc::clone(&self.file), self.claim.sibling())
     }
 
     /// A copy of the live contents, as a reader sees them while power lasts.
@@ -312,6 +324,22 @@ impl Disk for SimDisk {
     fn lock(&self) -> Result<(), LockError> {
         self.file().power.check().map_err(LockError::Io)?;
         self.claim.lock()
+    }
+
+    fn board(&self, offset: u64) -> io::Result<Board> {
+        let mut file = self.file();
+        file.power.check()?;
+        file.live.board(offset, Arc::<Claim>::clone(&self.claim))
+    }
+
+    fn pin(&self, byte: u64) -> io::Result<Pin> {
+        self.file().power.check()?;
+        self.pins.pin(byte)
+    }
+
+    fn is_pinned(&self, below: u64) -> io::Result<bool> {
+        self.file().power.check()?;
+        self.pins.is_pinned(below)
     }
 }
 

@@ -5,8 +5,10 @@
 
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use host::{Disk, FileDisk, LockError, MemoryDisk, SimDisk};
+use host::{Board, Disk, FileDisk, LockError, MemoryDisk, SimDisk};
 
 /// Opens one more handle to the file of the case.
 type Open<'a> = &'a dyn Fn() -> Arc<dyn Disk>;
@@ -64,6 +66,18 @@ for_every_disk!(
     a_mapping_keeps_the_lock,
     any_sequence_of_calls_behaves_like_a_vector,
     readers_and_a_writer_share_a_file,
+    a_board_is_shared_by_all_handles,
+    a_board_is_a_page_inside_the_file,
+    a_board_outlives_growth_and_the_disk,
+    a_board_keeps_the_lock,
+    a_board_publishes_what_was_stored_before,
+    a_pin_is_seen_by_other_handles_only,
+    pins_of_one_byte_add_up,
+    neighbouring_pins_end_one_by_one,
+    a_pin_outlives_its_disk_and_no_other_handle_ends_it,
+    pins_and_the_lock_ignore_each_other,
+    threads_pin_through_one_handle,
+    a_reader_that_pins_and_a_writer_that_stores_notice_each_other,
 );
 
 fn contents(disk: &dyn Disk) -> Vec<u8> {
@@ -344,6 +358,283 @@ fn readers_and_a_writer_share_a_file(open: Open) {
     });
 }
 
+fn a_board_is_shared_by_all_handles(open: Open) {
+    let (first, second) = (open(), open());
+    first.set_len(3 * 4096).unwrap();
+    let (here, there) = (first.board(4096).unwrap(), second.board(4096).unwrap());
+    let next = second.board(8192).unwrap();
+    assert!(here.is_writable() && there.is_writable());
+    for index in 0..512 {
+        let value = u64::MAX - u64::try_from(index).unwrap();
+        here.store(index, value, SeqCst);
+        for order in [Relaxed, Acquire, SeqCst] {
+            assert_eq!(there.load(index, order), value);
+        }
+        assert_eq!(next.load(index, SeqCst), 0, "another page");
+    }
+    there.store(511, 1, Relaxed);
+    assert_eq!(here.clone().load(511, Relaxed), 1);
+    assert_eq!(first.board(4096).unwrap().load(511, Relaxed), 1);
+    for index in [512, usize::MAX] {
+        here.store(index, 7, SeqCst);
+        assert_eq!(here.load(index, SeqCst), 0);
+    }
+    assert_eq!(next.load(0, SeqCst), 0);
+}
+
+fn a_board_is_a_page_inside_the_file(open: Open) {
+    let disk = open();
+    assert_eq!(disk.board(0).unwrap_err().kind(), ErrorKind::InvalidInput, "an empty file");
+    disk.set_len(3 * 4096 - 1).unwrap();
+    for offset in [1, 512, 4095, 4097, 8192, 12_288, 1 << 40, u64::MAX - 4095, u64::MAX] {
+        let error = disk.board(offset).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "at {offset}");
+    }
+    disk.board(0).unwrap();
+    disk.board(4096).unwrap();
+    assert_eq!(disk.len().unwrap(), 3 * 4096 - 1);
+    disk.set_len(3 * 4096).unwrap();
+    disk.board(8192).unwrap();
+}
+
+fn a_board_outlives_growth_and_the_disk(open: Open) {
+    let disk = open();
+    disk.set_len(4096).unwrap();
+    let old = disk.board(0).unwrap();
+    old.store(3, 3, SeqCst);
+    let block = vec![4; 100_000];
+    for round in 0..20 {
+        disk.write_at(4096 + round * 100_000, &block).unwrap();
+        let new = disk.board(0).unwrap();
+        assert_eq!(new.load(3, SeqCst), round + 3);
+        old.store(3, round + 4, SeqCst);
+    }
+    disk.sync().unwrap();
+    drop(disk);
+    assert_eq!(old.load(3, SeqCst), 23);
+    old.store(3, 24, SeqCst);
+    assert_eq!(old.load(3, SeqCst), 24);
+}
+
+fn a_board_keeps_the_lock(open: Open) {
+    let disk = open();
+    disk.set_len(4096).unwrap();
+    let board = disk.board(0).unwrap();
+    disk.lock().unwrap();
+    drop(disk);
+    refused(&*open());
+    let clone = board.clone();
+    drop(board);
+    refused(&*open());
+    drop(clone);
+    open().lock().unwrap();
+}
+
+fn a_board_publishes_what_was_stored_before(open: Open) {
+    let (writer, reader) = (open(), open());
+    writer.set_len(4096).unwrap();
+    let (writer, reader) = (writer.board(0).unwrap(), reader.board(0).unwrap());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=20_000 {
+                writer.store(100, round, Relaxed);
+                writer.store(0, round, Release);
+            }
+        });
+        let mut seen = 0;
+        while seen < 20_000 {
+            let now = reader.load(0, Acquire);
+            assert!(now >= seen, "{now} after {seen}");
+            seen = now;
+            assert!(reader.load(100, Relaxed) >= seen);
+        }
+    });
+}
+
+/// False where pins do not exist, which is nowhere that this project promises readers.
+fn can_pin(disk: &dyn Disk) -> bool {
+    match disk.pin(0) {
+        Ok(_) => true,
+        Err(error) if cfg!(all(target_os = "linux", target_pointer_width = "64")) => {
+            panic!("{error}")
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(!disk.is_pinned(u64::MAX).unwrap());
+            false
+        }
+    }
+}
+
+fn a_pin_is_seen_by_other_handles_only(open: Open) {
+    let (reader, writer) = (open(), open());
+    if !can_pin(&*reader) {
+        return;
+    }
+    let seen = |below| writer.is_pinned(below).unwrap();
+    assert!(!seen(0) && !seen(u64::MAX));
+    let pin = reader.pin(5).unwrap();
+    assert!(!seen(0) && !seen(5) && seen(6) && seen(1 << 61) && seen(u64::MAX));
+    assert!(!reader.is_pinned(u64::MAX).unwrap(), "its own");
+    let own = writer.pin(2).unwrap();
+    assert!(!seen(5) && seen(6), "its own is not counted, nor does it hide another's");
+    assert!(reader.is_pinned(3).unwrap() && !reader.is_pinned(2).unwrap());
+    drop(pin);
+    assert!(!seen(u64::MAX));
+    drop(own);
+    assert!(!reader.is_pinned(u64::MAX).unwrap());
+
+    let last = reader.pin((1 << 61) - 1).unwrap();
+    assert!(!seen((1 << 61) - 1) && seen(1 << 61));
+    for byte in [1 << 61, 1 << 62, u64::MAX] {
+        assert_eq!(reader.pin(byte).unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+    drop(last);
+    assert!(!seen(u64::MAX));
+    assert_eq!(reader.len().unwrap(), 0, "a pin is not contents");
+}
+
+fn pins_of_one_byte_add_up(open: Open) {
+    let (reader, another, writer) = (open(), open(), open());
+    if !can_pin(&*reader) {
+        return;
+    }
+    let seen = || writer.is_pinned(10).unwrap();
+    let (first, second) = (reader.pin(9).unwrap(), reader.pin(9).unwrap());
+    drop(first);
+    assert!(seen());
+    let third = another.pin(9).unwrap();
+    assert!(reader.is_pinned(10).unwrap() && another.is_pinned(10).unwrap());
+    drop(second);
+    assert!(seen());
+    assert!(reader.is_pinned(10).unwrap() && !another.is_pinned(10).unwrap());
+    drop(third);
+    assert!(!seen());
+    let again = reader.pin(9).unwrap();
+    assert!(seen());
+    drop(again);
+    assert!(!seen());
+}
+
+fn neighbouring_pins_end_one_by_one(open: Open) {
+    let (reader, writer) = (open(), open());
+    if !can_pin(&*reader) {
+        return;
+    }
+    // The system may join neighbours to one lock; it must not end them together.
+    let mut pins: Vec<_> = (0..10).map(|byte| (byte, reader.pin(byte).unwrap())).collect();
+    for place in [4, 8, 0, 4, 0, 0, 3, 0, 1, 0] {
+        let lowest = pins.iter().map(|(byte, _)| *byte).min().unwrap();
+        assert!(writer.is_pinned(lowest + 1).unwrap());
+        assert!(!writer.is_pinned(lowest).unwrap());
+        drop(pins.remove(place));
+    }
+    assert!(!writer.is_pinned(u64::MAX).unwrap());
+}
+
+fn a_pin_outlives_its_disk_and_no_other_handle_ends_it(open: Open) {
+    let (reader, writer) = (open(), open());
+    if !can_pin(&*reader) {
+        return;
+    }
+    let pin = reader.pin(1).unwrap();
+    drop(open());
+    let other = open();
+    drop(other.pin(1).unwrap());
+    drop(other);
+    assert!(writer.is_pinned(2).unwrap());
+    reader.lock().unwrap();
+    drop(reader);
+    assert!(writer.is_pinned(2).unwrap());
+    refused(&*writer);
+    drop(pin);
+    assert!(!writer.is_pinned(2).unwrap());
+    writer.lock().unwrap();
+}
+
+fn pins_and_the_lock_ignore_each_other(open: Open) {
+    let (reader, writer) = (open(), open());
+    if !can_pin(&*reader) {
+        return;
+    }
+    writer.lock().unwrap();
+    let pin = reader.pin(0).unwrap();
+    let own = writer.pin(0).unwrap();
+    assert!(writer.is_pinned(1).unwrap(), "pinned while another has the lock");
+    refused(&*reader);
+    drop((writer, own));
+    let writer = open();
+    writer.lock().unwrap();
+    assert!(writer.is_pinned(1).unwrap(), "locked while another has a pin");
+    drop(pin);
+    assert!(!writer.is_pinned(1).unwrap());
+    refused(&*reader);
+}
+
+fn threads_pin_through_one_handle(open: Open) {
+    let (reader, writer) = (open(), open());
+    if !can_pin(&*reader) {
+        return;
+    }
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (reader, writer) = (&reader, &writer);
+            scope.spawn(move || {
+                for round in 0..500 {
+                    let byte = (round + thread) % 4;
+                    let _pin = reader.pin(byte).unwrap();
+                    assert!(writer.is_pinned(byte + 1).unwrap());
+                }
+            });
+        }
+    });
+    assert!(!writer.is_pinned(u64::MAX).unwrap());
+}
+
+/// Each side makes its own step and then looks for the other's. Both missing each other would let a
+/// writer reuse what a reader has just begun to read.
+fn a_reader_that_pins_and_a_writer_that_stores_notice_each_other(open: Open) {
+    const ROUNDS: u64 = 5000;
+    let (reader, writer) = (open(), open());
+    if !can_pin(&*reader) {
+        return;
+    }
+    writer.set_len(4096).unwrap();
+    let (watched, written) = (reader.board(0).unwrap(), writer.board(0).unwrap());
+    let (met, missed) = (AtomicU64::new(0), AtomicBool::new(false));
+    // Spins, to let both go on at the same moment, but one core may be all there is.
+    let meet = |nth: u64| {
+        met.fetch_add(1, SeqCst);
+        for spin in 1_u32.. {
+            if met.load(SeqCst) >= 2 * nth {
+                return;
+            }
+            if spin % 1000 == 0 {
+                std::thread::yield_now();
+            }
+        }
+    };
+    let mut both = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=ROUNDS {
+                meet(2 * round - 1);
+                let _pin = reader.pin(7).unwrap();
+                missed.store(watched.load(0, Relaxed) < round, SeqCst);
+                meet(2 * round);
+            }
+        });
+        for round in 1..=ROUNDS {
+            meet(2 * round - 1);
+            written.store(0, round, Relaxed);
+            let pinned = writer.is_pinned(8).unwrap();
+            meet(2 * round);
+            both += u64::from(!pinned && missed.load(SeqCst));
+        }
+    });
+    assert_eq!(both, 0, "rounds of {ROUNDS} in which both missed the other");
+}
+
 #[test]
 fn a_file_is_created_once_and_not_writable_for_others() {
     let dir = tempfile::tempdir().unwrap();
@@ -380,6 +671,63 @@ fn a_read_only_file_refuses_changes_and_follows_a_writer() {
     assert_eq!(mapping.bytes(0, 6).unwrap(), b"onetwo");
     reader.sync_range(0, 6).unwrap();
     reader.sync().unwrap();
+}
+
+#[test]
+fn a_board_of_a_file_is_its_bytes_in_little_endian() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk");
+    let disk = FileDisk::create_new(&path).unwrap();
+    disk.set_len(3 * 4096).unwrap();
+    let board: Board = disk.board(4096).unwrap();
+    board.store(0, 0x0102_0304_0506_0708, SeqCst);
+    board.store(511, 0xFF, SeqCst);
+    drop((board, disk));
+    let bytes = std::fs::read(&path).unwrap();
+    assert_eq!(bytes[4096..4104], [8, 7, 6, 5, 4, 3, 2, 1]);
+    assert_eq!(bytes[8184..8192], [0xFF, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(bytes.iter().filter(|byte| **byte != 0).count(), 9, "no other byte");
+    assert_eq!(FileDisk::open(&path).unwrap().board(4096).unwrap().load(511, SeqCst), 0xFF);
+}
+
+#[test]
+fn a_read_only_file_follows_a_board_and_pins_but_never_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk");
+    let writer = FileDisk::create_new(&path).unwrap();
+    writer.set_len(4096).unwrap();
+    let reader = FileDisk::open_read_only(&path).unwrap();
+    let (watched, written) = (reader.board(0).unwrap(), writer.board(0).unwrap());
+    assert!(!watched.is_writable() && !watched.clone().is_writable());
+    written.store(1, 10, Release);
+    for order in [Relaxed, Acquire, SeqCst] {
+        assert_eq!(watched.load(1, order), 10);
+    }
+    watched.store(1, 11, Release);
+    assert_eq!((watched.load(1, Acquire), written.load(1, Acquire)), (10, 10));
+    if can_pin(&reader) {
+        let pin = reader.pin(3).unwrap();
+        assert!(writer.is_pinned(4).unwrap() && !reader.is_pinned(4).unwrap());
+        drop(pin);
+        let _own = writer.pin(3).unwrap();
+        assert!(!writer.is_pinned(4).unwrap() && reader.is_pinned(4).unwrap());
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_board_in_a_hole_has_blocks_before_it_is_written_to() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk");
+    let disk = FileDisk::create_new(&path).unwrap();
+    disk.set_len(1 << 20).unwrap();
+    let reader = FileDisk::open_read_only(&path).unwrap();
+    reader.board(8192).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().blocks(), 0);
+    disk.board(8192).unwrap();
+    assert!(std::fs::metadata(&path).unwrap().blocks() >= 8);
+    assert_eq!(disk.len().unwrap(), 1 << 20);
 }
 
 #[cfg(target_os = "linux")]

@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
+use std::sync::atomic::Ordering::SeqCst;
 
-use host::{Disk, Fault, Keep, Op, SimDisk, Trace};
+use host::{Dir, Disk, Fault, Keep, Op, SimDir, SimDisk, Trace};
 
 const SECTOR: usize = 512;
 
@@ -448,4 +449,53 @@ fn power_can_be_cut_between_calls() {
     disk.power_off();
     disk.sync().unwrap_err();
     assert_eq!(outcomes(&disk, 100), BTreeSet::from([vec![], vec![0], vec![b'x']]));
+}
+
+#[test]
+fn boards_and_pins_leave_no_trace_and_meet_no_fault() {
+    let disk = SimDisk::from_image(vec![7; 8192]);
+    disk.fail_from(0, Fault::Eio);
+    disk.fail_read(0, Fault::Eio);
+    let board = disk.board(4096).unwrap();
+    assert_eq!(board.load(0, SeqCst), 0, "the bytes are elsewhere");
+    board.store(0, 1, SeqCst);
+    let _pin = disk.pin(3).unwrap();
+    assert!(disk.reopen().is_pinned(4).unwrap());
+    assert_eq!((disk.op_count(), disk.read_count(), disk.trace().len()), (0, 0, 0));
+    assert_eq!(disk.to_bytes(), [7; 8192]);
+    assert_eq!(disk.trace().image(0, Keep::All), [7; 8192]);
+}
+
+#[test]
+fn boards_and_pins_end_with_the_power() {
+    let disk = SimDisk::from_image(vec![0; 4096]);
+    let board = disk.board(0).unwrap();
+    board.store(0, 1, SeqCst);
+    let _pin = disk.pin(0).unwrap();
+    disk.power_off();
+    disk.board(0).unwrap_err();
+    disk.pin(0).unwrap_err();
+    disk.reopen().is_pinned(1).unwrap_err();
+    assert_eq!(board.load(0, SeqCst), 1, "memory stays readable");
+    let found = SimDisk::from_image(disk.trace().image(0, Keep::All));
+    assert_eq!(found.board(0).unwrap().load(0, SeqCst), 0);
+    assert!(!found.is_pinned(1).unwrap());
+}
+
+#[test]
+fn a_directory_found_after_power_loss_has_no_boards_and_no_pins() {
+    let dir = SimDir::new();
+    let disk = dir.create("a").unwrap();
+    disk.set_len(4096).unwrap();
+    disk.sync().unwrap();
+    let steps = dir.step_count();
+    disk.board(0).unwrap().store(0, 1, SeqCst);
+    let _pin = disk.pin(0).unwrap();
+    assert_eq!(dir.step_count(), steps);
+    let again = dir.open("a").unwrap();
+    assert_eq!(again.board(0).unwrap().load(0, SeqCst), 1);
+    assert!(again.is_pinned(1).unwrap());
+    let found = dir.after_power_loss(1).open("a").unwrap();
+    assert_eq!(found.board(0).unwrap().load(0, SeqCst), 0);
+    assert!(!found.is_pinned(1).unwrap());
 }

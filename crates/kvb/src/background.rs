@@ -27,7 +27,7 @@ impl Core {
         deletes_only: bool,
     ) -> Result<NamedExtent> {
         let geometry = self.geometry();
-        let least = sealed_page_count(geometry, HEADER_LEN + first_len, 1);
+        let least = sealed_page_count(geometry, self.fixed.style(), HEADER_LEN + first_len, 1);
         let enough = geometry.pages(remaining + remaining / 4) + 2;
         for _ in 0..2 {
             if let Some(extent) = self.pick_extent(least, enough, deletes_only) {
@@ -48,7 +48,8 @@ impl Core {
         if self.lock_supply().unsealed_pages() >= self.fixed.segment_page_max {
             keeper.tend(self)?;
         }
-        let least = sealed_page_count(self.geometry(), HEADER_LEN + first_len, 1);
+        let style = self.fixed.style();
+        let least = sealed_page_count(self.geometry(), style, HEADER_LEN + first_len, 1);
         let named = keeper.name_extent(self, least.max(self.fixed.segment_page_max))?;
         keeper.checkpoint(self)?;
         Ok(named)
@@ -130,6 +131,7 @@ impl Core {
         drop(view);
         let fresh = Arc::new(Overlay::with_room(room, self.env.random_u64()));
         let seqno = self.published.load(Ordering::Acquire);
+        let seg_id = self.moved_seg_id.load(Ordering::Acquire);
         let mut frozen = false;
         self.change_view(|view| {
             if view.frozen.is_some() || !view.runs.is_empty() || view.active.len() == 0 {
@@ -137,7 +139,8 @@ impl Core {
             }
             frozen = true;
             let overlay = Arc::clone(&view.active);
-            View { active: fresh, frozen: Some(Frozen { overlay, seqno }), ..view.clone() }
+            let frozen = Some(Frozen { overlay, seqno, seg_id });
+            View { active: fresh, frozen, ..view.clone() }
         });
         if frozen {
             *lock(&self.merge_due) = true;
@@ -194,7 +197,7 @@ impl Core {
             self.hand_over(writer);
             keeper.tend(self)?;
         }
-        let mut segments: Vec<_> = keeper.segments.values().collect();
+        let mut segments: Vec<_> = keeper.segments.values().map(|kept| &kept.entry).collect();
         segments.sort_by_key(|entry| std::cmp::Reverse(entry.base_seqno.get()));
         let mut runs = Vec::with_capacity(segments.len());
         for entry in segments {

@@ -1,6 +1,7 @@
 //! The bucket as its users see it.
 
 use std::fmt;
+use std::ops::RangeBounds;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,6 +19,9 @@ use crate::error::{Corrupt, Error, Result, What};
 use crate::format::record::Record;
 use crate::mount::{MountReport, mount};
 use crate::options::{Durability, Options};
+use crate::overlay::Sight;
+use crate::scan::{Rows, Scan};
+use crate::snapshot::Snapshot;
 use crate::stats::Stats;
 use crate::value::{Pin, Value};
 use crate::view::View;
@@ -187,7 +191,8 @@ impl Bucket {
         for key in keys {
             let key = key.as_ref();
             let hash = self.core.hash.slot_hash(key);
-            let found = view.find(&self.core.log, hash, key, &self.core.published)?;
+            let sight = Sight::Latest(&self.core.published);
+            let found = view.find(&self.core.log, hash, key, sight)?;
             let found = found.filter(|record| !self.is_expired(record));
             hits += u64::from(found.is_some());
             let pin = || Pin::Shared { _view: Arc::clone(&view) };
@@ -205,10 +210,49 @@ impl Bucket {
         Ok(found.is_some())
     }
 
+    /// The rows whose keys begin with `prefix`, in key order, as of now; from the back in the opposite order. An empty
+    /// prefix means all rows.
+    ///
+    /// ```
+    /// # use kvb::{Bucket, Options};
+    /// # fn main() -> kvb::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let bucket = Bucket::create(dir.path().join("b.kvb"), Options::default())?;
+    /// bucket.put(b"coin/1", b"50")?;
+    /// bucket.put(b"coin/2", b"20")?;
+    /// bucket.put(b"tip", b"2")?;
+    /// for row in bucket.scan(b"coin/").take(1000) {
+    ///     let row = row?;
+    ///     println!("{:?} is {:?}", row.key(), row.value());
+    /// }
+    /// assert_eq!(bucket.scan(b"coin/").count(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn scan(&self, prefix: impl AsRef<[u8]>) -> Scan<'_> {
+        Scan::new(self.rows(), crate::scan::prefix_range(prefix.as_ref()))
+    }
+
+    /// The rows whose keys are in a range, in key order, as of now; from the back in the opposite order.
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Scan<'_> {
+        Scan::new(self.rows(), crate::scan::key_range(&range))
+    }
+
+    fn rows(&self) -> Rows<'_> {
+        let (view, seqno) = self.core.current();
+        Rows { core: &self.core, view, seqno, now: self.core.clock.now(), pins: true }
+    }
+
+    /// The bucket as of now, to be read for as long as it is kept.
+    pub fn snapshot(&self) -> Snapshot<'_> {
+        self.core.snapshot()
+    }
+
     #[inline]
     fn find(&self, hash: u64, key: &[u8]) -> Result<(Option<Record<'_>>, Guard<Arc<View>>)> {
         let view = self.core.view.load();
-        let found = match view.find(&self.core.log, hash, key, &self.core.published) {
+        let sight = Sight::Latest(&self.core.published);
+        let found = match view.find(&self.core.log, hash, key, sight) {
             Err(error) if is_index_damage(&error) => return self.find_rebuilt(hash, key),
             found => found?,
         };
@@ -230,7 +274,8 @@ impl Bucket {
         self.rebuild(&mut self.core.lock_writer())?;
         self.core.settle();
         let view = self.core.view.load();
-        let found = view.find(&self.core.log, hash, key, &self.core.published)?;
+        let sight = Sight::Latest(&self.core.published);
+        let found = view.find(&self.core.log, hash, key, sight)?;
         Ok((found.filter(|record| !self.is_expired(record)), view))
     }
 
@@ -308,7 +353,8 @@ impl Bucket {
         stats.bytes_live = keeper
             .segments
             .values()
-            .map(|entry| {
+            .map(|kept| {
+                let entry = &kept.entry;
                 let bytes = geometry.paddr(u64::from(entry.data_page_count.get()));
                 bytes.saturating_sub(entry.dead_bytes.get())
             })

@@ -111,7 +111,11 @@ impl Keeper {
         .seal();
         let roster = Roster {
             named: self.named.clone(),
-            sealed: self.fresh.iter().filter_map(|page| self.segments.get(page)).copied().collect(),
+            sealed: self
+                .fresh
+                .iter()
+                .filter_map(|page| self.segments.get(page).map(|kept| kept.entry))
+                .collect(),
         }
         .encode(self.epoch, fixed.uuid);
         let roster_crc = roster.last_chunk().copied().map_or(0, u32::from_le_bytes);
@@ -131,7 +135,7 @@ impl Keeper {
             clock_unix_ns: U64::new(clock_unix_ns),
             image_id: U64::new(self.image.id),
             image_seqno: U64::new(self.image.seqno),
-            image_seg_id: U64::new(0),
+            image_seg_id: U64::new(self.image.seg_id),
             table_start_page: U64::new(table.extent.start_page),
             table_page_count: U64::new(table.extent.page_count),
             table_id: U64::new(table.id),
@@ -140,7 +144,9 @@ impl Keeper {
             segment_page_max: U32::new(u32::try_from(fixed.segment_page_max).unwrap_or(u32::MAX)),
             hash_key: fixed.hash_key,
             roster_crc32c: U32::new(roster_crc),
-            reserved: [0; 32],
+            bulletin_page: U64::new(fixed.bulletin_page),
+            image_gone: U64::new(0),
+            reserved: [0; 16],
             crc32c: U32::new(0),
         }
         .seal();
@@ -156,7 +162,7 @@ impl Keeper {
     pub(crate) fn write_table(&mut self, core: &Core) -> Result<()> {
         let geometry = core.geometry();
         let body = meta::body_offset(1);
-        let entries: Vec<_> = self.segments.values().copied().collect();
+        let entries: Vec<_> = self.segments.values().map(|kept| kept.entry).collect();
         let bytes = entries.as_bytes();
         let len = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
         let extent = self.allot(core, geometry.pages(len(body + bytes.len())))?;

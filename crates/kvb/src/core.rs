@@ -1,8 +1,8 @@
 //! What all parts of an open bucket share.
 //!
 //! Locks, always taken in this order: `writer` (one commit at a time), `merging` (one merge at a time), `keeper`
-//! (superblocks and space), `supply` (segments going back and forth between writer and keeper). Readers take none of
-//! them. One exception: folding runs takes `writer` while it holds `merging`. That is safe because nothing is frozen
+//! (superblocks and space), `supply` (segments going back and forth between writer and keeper), `snapshots`. Lookups take
+//! none of them. One exception: folding runs takes `writer` while it holds `merging`. That is safe because nothing is frozen
 //! while there are runs, and only who finds something frozen merges, or waits for a merge, with the writer's lock.
 
 use std::collections::VecDeque;
@@ -16,12 +16,14 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::extent::Geometry;
 use crate::format::roster::NamedExtent;
+use crate::format::superblock::FLAG_NO_DIRECTORY;
 use crate::hash::KeyHash;
 use crate::keeper::Keeper;
 use crate::log::Log;
 use crate::options::Durability;
 use crate::queue::Queue;
-use crate::segment::Segment;
+use crate::segment::{Segment, Style};
+use crate::snapshot::Snapshots;
 use crate::stats::Counters;
 use crate::view::View;
 use crate::writer::Writer;
@@ -41,6 +43,14 @@ pub(crate) struct Fixed {
     pub(crate) journal_start_page: u64,
     pub(crate) journal_page_count: u64,
     pub(crate) segment_start_page: u64,
+    pub(crate) bulletin_page: u64,
+}
+
+impl Fixed {
+    /// How segments of the log are sealed.
+    pub(crate) fn style(&self) -> Style {
+        Style { has_directory: self.flags & FLAG_NO_DIRECTORY == 0, is_moved: false }
+    }
 }
 
 /// How this handle was opened.
@@ -108,6 +118,10 @@ pub(crate) struct Core {
     /// The highest seqno readers may see.
     pub(crate) published: AtomicU64,
     pub(crate) position: Mutex<Position>,
+    /// The index knows of every record moved to segments with ids up to this.
+    pub(crate) moved_seg_id: AtomicU64,
+    /// Open snapshots. Held while a commit is shown to readers, so that a snapshot is of a whole commit.
+    pub(crate) snapshots: Mutex<Snapshots>,
     pub(crate) queue: Queue,
     pub(crate) writer: Mutex<Writer>,
     pub(crate) keeper: Mutex<Keeper>,

@@ -1,6 +1,6 @@
 //! Making a bucket: the smallest file that is one.
 //!
-//! Layout: superblock A, one page of free-space map, the journal ring, the segment region with the first image and one
+//! Layout: superblock A, one page of free-space map, the bulletin, the journal ring, the segment region with the first image and one
 //! small log extent, superblock B. Everything is synced before superblock A is written, so a crash leaves either a
 //! bucket or a file that is none.
 
@@ -16,9 +16,9 @@ use crate::error::{Error, Result};
 use crate::extent::{Extent, Geometry};
 use crate::format::extension::{HASH_SIP, HASH_XXH3};
 use crate::format::index_page::seal_page;
-use crate::format::roster::NamedExtent;
+use crate::format::roster::{NAMED_LOG, NamedExtent};
 use crate::format::segment::{Kind, SegmentHeader};
-use crate::format::superblock::{FLAG_EXTENSION, FLAG_SIPHASH};
+use crate::format::superblock::{FLAG_EXTENSION, FLAG_NO_DIRECTORY, FLAG_SIPHASH};
 use crate::image::ImagePlace;
 use crate::keeper::{Keeper, no_space_or};
 use crate::merge::image_head;
@@ -45,7 +45,8 @@ pub(crate) fn create(disk: &Arc<dyn Disk>, env: &Arc<dyn Env>, options: &Options
             (HASH_SIP, key.to_le_bytes(), FLAG_EXTENSION | FLAG_SIPHASH)
         }
     };
-    let journal_start_page = 2;
+    let flags = if options.directories { flags } else { flags | FLAG_NO_DIRECTORY };
+    let journal_start_page = 3;
     let segment_start_page = journal_start_page + options.journal_pages;
     let fixed = Fixed {
         geometry,
@@ -60,18 +61,20 @@ pub(crate) fn create(disk: &Arc<dyn Disk>, env: &Arc<dyn Env>, options: &Options
         journal_start_page,
         journal_page_count: options.journal_pages,
         segment_start_page,
+        bulletin_page: 2,
     };
     let image = ImagePlace {
         extent: Extent::new(segment_start_page, index_pages + 1),
         id: env.random_u64(),
         used: 0,
         seqno: 0,
+        seg_id: 0,
     };
     let first = NamedExtent {
         start_page: U64::new(image.extent.end_page()),
         seg_id: U64::new(1),
         page_count: U32::new(u32::try_from(FIRST_EXTENT_PAGES).expect("2")),
-        kind: U32::new(0),
+        kind: U32::new(NAMED_LOG),
     };
     let b_page = image.extent.end_page() + FIRST_EXTENT_PAGES;
     let keeper = Keeper {

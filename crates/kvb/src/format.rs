@@ -8,6 +8,7 @@
 
 #![allow(clippy::as_conversions)]
 
+pub mod directory;
 pub mod extension;
 pub mod filter;
 pub mod footer;

@@ -15,7 +15,9 @@ use crate::extent::{Extent, Geometry};
 use crate::format::index_page::{self, EMPTY, IndexPageHeader, IndexSlot, SENTINEL};
 use crate::format::record::Record;
 use crate::group::find_in_group;
+use crate::liveness::Liveness;
 use crate::log::Log;
+use crate::sealed::Sealed;
 use crate::slot_filter::SlotFilter;
 
 /// How many slots are looked at in turn before halving.
@@ -32,6 +34,8 @@ pub(crate) struct ImagePlace {
     pub(crate) used: u64,
     /// It holds every record up to this seqno.
     pub(crate) seqno: u64,
+    /// And every record moved to segments with ids up to this.
+    pub(crate) seg_id: u64,
 }
 
 impl ImagePlace {
@@ -43,6 +47,27 @@ impl ImagePlace {
     /// Index pages.
     pub(crate) fn page_count(&self) -> u64 {
         self.extent.page_count - 1
+    }
+}
+
+/// What is kept in memory of all slots of an image.
+#[derive(Debug)]
+pub(crate) struct Digest {
+    filter: SlotFilter,
+    liveness: Liveness,
+}
+
+impl Digest {
+    /// Of no slot yet, for a table of so many slots, over a file of so many bytes, with about so many keys.
+    pub(crate) fn new(slot_count: u64, file_bytes: u64, keys: u64) -> Digest {
+        Digest { filter: SlotFilter::new(slot_count), liveness: Liveness::new(file_bytes, keys) }
+    }
+
+    /// Adds a slot; only one thread may do this, and nobody asks yet.
+    #[inline]
+    pub(crate) fn add(&self, slot_hash: u64, paddr: u64) {
+        self.filter.add(slot_hash);
+        self.liveness.add(paddr);
     }
 }
 
@@ -61,8 +86,8 @@ pub(crate) struct Image {
     slot_shift: u32,
     slot_mask: u64,
     checked: Box<[AtomicU64]>,
-    /// Tells most absent keys without a look at the pages, once it is there.
-    filter: OnceLock<SlotFilter>,
+    /// Tells most absent keys without a look at the pages, and most dead records, once they are there.
+    digest: OnceLock<Digest>,
     /// Stands for an image that is lost: every slot is empty.
     is_void: bool,
 }
@@ -78,40 +103,56 @@ impl Image {
             slot_shift: slots_per_page.ilog2(),
             slot_mask: slots_per_page * place.page_count() - 1,
             checked: (0..words).map(|_| AtomicU64::new(0)).collect(),
-            filter: OnceLock::new(),
+            digest: OnceLock::new(),
             is_void: false,
         }
     }
 
-    /// Takes a filter over exactly the hashes in the image.
-    pub(crate) fn set_filter(&self, filter: SlotFilter) {
-        let _ = self.filter.set(filter);
+    /// Takes what is known of exactly the slots in the image.
+    pub(crate) fn set_digest(&self, digest: Digest) {
+        let _ = self.digest.set(digest);
+    }
+
+    /// Which records it names, once that is known.
+    #[inline]
+    pub(crate) fn liveness(&self) -> Option<&Liveness> {
+        self.digest.get().map(|digest| &digest.liveness)
+    }
+
+    /// True if what it says of a segment's records is all there was to say when it was made.
+    pub(crate) fn covers(&self, segment: &Sealed) -> bool {
+        let entry = &segment.entry;
+        if segment.is_moved() {
+            entry.seg_id.get() <= self.place.seg_id
+        } else {
+            entry.last_seqno.get() <= self.place.seqno
+        }
     }
 
     /// Reads the whole image to make its filter, as long as `go_on` says so. It also warms and checks every page.
     pub(crate) fn read_in(&self, log: &Log, go_on: impl Fn() -> bool) -> Result<()> {
-        if self.is_void || self.filter.get().is_some() {
+        if self.is_void || self.digest.get().is_some() {
             return Ok(());
         }
-        let filter = SlotFilter::new(self.slot_count());
+        let digest = Digest::new(self.slot_count(), log.len(), self.place.used);
         for page in 0..self.place.page_count() {
             if page % 64 == 0 && !go_on() {
                 return Ok(());
             }
             for slot in index_page::slots(self.page(log, page)?, 0) {
-                let (hash, _) = index_page::read_slot(slot);
+                let (hash, paddr) = index_page::read_slot(slot);
                 if hash > SENTINEL {
-                    filter.add(hash);
+                    digest.add(hash, paddr);
                 }
             }
         }
-        self.set_filter(filter);
+        self.set_digest(digest);
         Ok(())
     }
 
     /// An empty image that is nowhere on disk.
     pub(crate) fn void(geometry: Geometry) -> Image {
-        let place = ImagePlace { extent: Extent::new(0, 2), id: 0, used: 0, seqno: 0 };
+        let place = ImagePlace { extent: Extent::new(0, 2), id: 0, used: 0, seqno: 0, seg_id: 0 };
         Image { is_void: true, ..Image::new(place, geometry) }
     }
 
@@ -205,7 +246,7 @@ impl Image {
         hash: u64,
         key: &[u8],
     ) -> Result<Option<Record<'a>>> {
-        if self.filter.get().is_some_and(|filter| !filter.may_contain(hash)) {
+        if self.digest.get().is_some_and(|digest| !digest.filter.may_contain(hash)) {
             return Ok(None);
         }
         match self.first_of(log, hash)? {
@@ -225,8 +266,8 @@ impl Image {
 
     /// As `has_hash`, by the filter alone if there is one.
     pub(crate) fn may_have_hash(&self, log: &Log, hash: u64) -> Result<bool> {
-        match self.filter.get() {
-            Some(filter) => Ok(filter.may_contain(hash)),
+        match self.digest.get() {
+            Some(digest) => Ok(digest.filter.may_contain(hash)),
             None => self.has_hash(log, hash),
         }
     }

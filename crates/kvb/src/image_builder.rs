@@ -11,8 +11,8 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::extent::Extent;
 use crate::format::index_page::{self, EMPTY, IndexSlot};
+use crate::image::Digest;
 use crate::keeper::no_space_or;
-use crate::slot_filter::SlotFilter;
 
 /// Bytes written at once: little enough to stay in the cache, and not to keep a commit waiting for the file's lock.
 const SLICE: usize = 128 << 10;
@@ -36,12 +36,12 @@ pub(crate) struct ImageBuilder<'a> {
     slice_page: u64,
     synced_page: u64,
     spilled: Vec<(u64, u64)>,
-    filter: SlotFilter,
+    digest: Digest,
 }
 
 impl<'a> ImageBuilder<'a> {
     /// A builder for the pages behind the first of an extent.
-    pub(crate) fn new(core: &'a Core, extent: Extent, id: u64) -> ImageBuilder<'a> {
+    pub(crate) fn new(core: &'a Core, extent: Extent, id: u64, keys: u64) -> ImageBuilder<'a> {
         let geometry = core.geometry();
         let slots_per_page = index_page::slots_per_page(geometry.page_size);
         ImageBuilder {
@@ -59,7 +59,11 @@ impl<'a> ImageBuilder<'a> {
             slice_page: 0,
             synced_page: 0,
             spilled: Vec::new(),
-            filter: SlotFilter::new(slots_per_page * (extent.page_count - 1)),
+            digest: Digest::new(
+                slots_per_page * (extent.page_count - 1),
+                core.log.len(),
+                keys,
+            ),
         }
     }
 
@@ -80,7 +84,7 @@ impl<'a> ImageBuilder<'a> {
     /// Adds the next entry in the order (home, hash, key).
     pub(crate) fn push(&mut self, hash: u64, paddr: u64) -> Result<()> {
         self.used += 1;
-        self.filter.add(hash);
+        self.digest.add(hash, paddr);
         let position = self.home(hash).max(self.next);
         self.next = position + 1;
         if position >= self.slot_count() {
@@ -135,14 +139,14 @@ impl<'a> ImageBuilder<'a> {
         Ok(())
     }
 
-    /// Writes what is left and gives the number of entries and a filter over them.
-    pub(crate) fn finish(mut self) -> Result<(u64, SlotFilter)> {
+    /// Writes what is left and gives the number of entries and what is kept of them.
+    pub(crate) fn finish(mut self) -> Result<(u64, Digest)> {
         while self.page_index < self.page_count {
             self.finish_page()?;
         }
         self.write_slice()?;
         self.wrap()?;
-        Ok((self.used, self.filter))
+        Ok((self.used, self.digest))
     }
 
     /// Lays what spilled past the end to the front, moving entries there as far as it takes.

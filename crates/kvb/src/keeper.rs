@@ -16,10 +16,13 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::extent::Extent;
 use crate::format::free_map;
-use crate::format::roster::{NamedExtent, SegmentEntry};
+use crate::format::roster::{NAMED_LOG, NamedExtent, SegmentEntry};
 use crate::format::segment::Kind;
 use crate::image::{Image, ImagePlace};
+use crate::sealed::{Hold, Sealed};
 use crate::segment::write_passive;
+use crate::unsealed::Unsealed;
+use crate::view::{Segments, View};
 use crate::writer::Pieces;
 
 use zerocopy::little_endian::{U32, U64};
@@ -45,6 +48,14 @@ pub(crate) struct Retired {
     pub(crate) image: Option<Arc<Image>>,
 }
 
+/// A registered segment.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    /// What the table says of it, with what is known dead by now.
+    pub(crate) entry: SegmentEntry,
+    pub(crate) sealed: Arc<Sealed>,
+}
+
 /// Where the segment table lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TablePlace {
@@ -59,7 +70,7 @@ pub(crate) struct Keeper {
     pub(crate) b_page: u64,
     pub(crate) space: Space,
     /// Registered segments by first page.
-    pub(crate) segments: BTreeMap<u64, SegmentEntry>,
+    pub(crate) segments: BTreeMap<u64, Kept>,
     /// First pages of those the table on disk does not have.
     pub(crate) fresh: Vec<u64>,
     pub(crate) table: Option<TablePlace>,
@@ -83,7 +94,7 @@ impl Keeper {
     fn next_segment_pages(&self, core: &Core) -> u64 {
         let geometry = core.geometry();
         let log_pages: u64 =
-            self.segments.values().map(|entry| u64::from(entry.data_page_count.get())).sum();
+            self.segments.values().map(|kept| u64::from(kept.entry.data_page_count.get())).sum();
         let least = geometry.pages(SEGMENT_BYTES_MIN).max(4);
         let wanted = (log_pages / 8).max(1).next_power_of_two();
         wanted.clamp(least, core.fixed.segment_page_max.max(least))
@@ -163,7 +174,7 @@ impl Keeper {
             start_page: U64::new(extent.start_page),
             seg_id: U64::new(self.next_seg_id),
             page_count: U32::new(u32::try_from(pages).map_err(|_| Error::NoSpace)?),
-            kind: U32::new(0),
+            kind: U32::new(NAMED_LOG),
         };
         self.next_seg_id += 1;
         self.named.push(named);
@@ -205,7 +216,7 @@ impl Keeper {
         for segment in &segments {
             // Sealed already, if the checkpoint behind it found no space.
             let known = self.segments.get(&segment.extent.start_page);
-            if known.is_none_or(|entry| entry.seg_id.get() != segment.seg_id) {
+            if known.is_none_or(|kept| kept.entry.seg_id.get() != segment.seg_id) {
                 freed.extend(self.register(core, segment)?);
             }
         }
@@ -251,16 +262,35 @@ impl Keeper {
         entry.dead_bytes = U64::new(self.dead_early.remove(&start_page).unwrap_or(0));
         self.named.retain(|named| named.seg_id.get() != segment.seg_id);
         self.tail_seqno = segment.last_seqno() + 1;
-        self.segments.insert(start_page, entry);
-        self.fresh.push(start_page);
+        self.add_segment(core, entry, segment.unsealed.as_ref());
         Ok(rest)
+    }
+
+    /// Adds a sealed segment to the table, and shows it to scans in place of what they knew of it.
+    pub(crate) fn add_segment(
+        &mut self,
+        core: &Core,
+        entry: SegmentEntry,
+        unsealed: Option<&Arc<Unsealed>>,
+    ) {
+        let start_page = entry.start_page.get();
+        let hold = unsealed.map_or_else(Hold::default, |unsealed| Arc::clone(&unsealed.hold));
+        let sealed = Arc::new(Sealed::new(entry, hold));
+        core.change_view(|view| {
+            let mut segments = Segments::clone(&view.segments);
+            segments.tail.retain(|unsealed| unsealed.seg_id != entry.seg_id.get());
+            segments.sealed.push(Arc::clone(&sealed));
+            View { segments: Arc::new(segments), ..view.clone() }
+        });
+        self.segments.insert(start_page, Kept { entry, sealed });
+        self.fresh.push(start_page);
     }
 
     /// Adds to what is known dead in the segment that starts at this page.
     pub(crate) fn add_dead(&mut self, start_page: u64, bytes: u64) {
         match self.segments.get_mut(&start_page) {
-            Some(entry) => {
-                entry.dead_bytes = U64::new(entry.dead_bytes.get().saturating_add(bytes))
+            Some(Kept { entry, .. }) => {
+                entry.dead_bytes = U64::new(entry.dead_bytes.get().saturating_add(bytes));
             }
             None => *self.dead_early.entry(start_page).or_default() += bytes,
         }

@@ -22,6 +22,7 @@
 //! The log is the truth: values are read where they were appended, through a mapping of the file. The index is an
 //! immutable hash table on disk plus recent changes in memory, and can always be rebuilt from the log.
 
+mod assemble;
 mod background;
 mod batch;
 mod bucket;
@@ -39,20 +40,29 @@ mod image;
 mod image_builder;
 mod image_walk;
 mod keeper;
+mod key_sort;
+mod level;
+mod liveness;
 mod log;
 mod merge;
 mod mount;
 mod options;
+mod order;
 mod overlay;
 mod queue;
+mod recover;
 mod ring;
 mod root;
 mod runs;
+mod scan;
+mod sealed;
 mod segment;
 mod slot_filter;
+mod snapshot;
 mod space;
 mod stats;
 mod tail;
+mod unsealed;
 mod value;
 mod view;
 mod walk;
@@ -63,5 +73,7 @@ pub use bucket::Bucket;
 pub use error::{Corrupt, Error, Result, What};
 pub use mount::MountReport;
 pub use options::{Durability, HashKind, Options};
+pub use scan::{Row, Scan};
+pub use snapshot::Snapshot;
 pub use stats::Stats;
 pub use value::Value;

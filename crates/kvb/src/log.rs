@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use host::{Disk, Mapping};
 
 use crate::error::{Error, Result, What};
-use crate::format::record::{Record, RecordHeader};
+use crate::format::record::{KEY_MAX, Record, RecordHeader};
 
 /// Records at least this long are checked once per open.
 const CHECK_ONCE: u64 = 4096;
@@ -60,6 +60,12 @@ impl Log {
         Ok(())
     }
 
+    /// Length of the file, as far as it can be read.
+    pub(crate) fn len(&self) -> u64 {
+        let current = self.mappings.get(self.current.load(Ordering::Acquire));
+        current.and_then(OnceLock::get).map_or(0, Mapping::valid_len)
+    }
+
     /// Bytes of the file.
     #[inline]
     pub(crate) fn bytes(&self, offset: u64, len: usize) -> Option<&[u8]> {
@@ -70,6 +76,30 @@ impl Log {
     #[inline]
     pub(crate) fn record(&self, paddr: u64) -> Result<Record<'_>> {
         self.try_record(paddr).ok_or_else(|| Error::corrupt(What::Record, paddr))
+    }
+
+    /// Header and key of the record at `paddr`, unchecked: for ordering records that are checked when they are lent.
+    #[inline]
+    pub(crate) fn head(&self, paddr: u64) -> Option<(RecordHeader, &[u8])> {
+        let header: RecordHeader = crate::format::read(self.bytes(paddr, RecordHeader::SIZE)?)?;
+        let key_len = usize::try_from(header.key_len.get()).ok().filter(|len| *len <= KEY_MAX)?;
+        let key_at = paddr + u64::try_from(RecordHeader::SIZE).ok()?;
+        Some((header, self.bytes(key_at, key_len)?))
+    }
+
+    /// Key of the record at `paddr`, unchecked; empty if there can be none.
+    #[inline]
+    pub(crate) fn key(&self, paddr: u64) -> &[u8] {
+        self.head(paddr).map_or(&[], |(_, key)| key)
+    }
+
+    /// Forgets which records of a range were found sound; called before others are written there.
+    pub(crate) fn forget_checked(&self, from: u64, to: u64) {
+        let mut at = from / CHECK_ONCE * CHECK_ONCE;
+        while at < to {
+            self.checked.remove(at);
+            at += CHECK_ONCE;
+        }
     }
 
     #[inline]
@@ -119,6 +149,13 @@ impl Checked {
         words
             .and_then(|words| words.get(word))
             .is_some_and(|word| word.load(Ordering::Relaxed) & bit != 0)
+    }
+
+    fn remove(&self, paddr: u64) {
+        let (part, word, bit) = Checked::place(paddr);
+        if let Some(word) = self.parts.get(part).and_then(OnceLock::get).and_then(|w| w.get(word)) {
+            word.fetch_and(!bit, Ordering::Relaxed);
+        }
     }
 
     fn insert(&self, paddr: u64) {

@@ -78,16 +78,21 @@ impl Core {
                 return Ok(());
             }
             let image_seqno = view.image.place.seqno;
-            // Newest first: what has an entry already has a newer one.
+            {
+                // Nothing is frozen while there are runs: this overlay, or a grown copy, takes all of them.
+                let _no_commits = self.lock_writer();
+                let active = Arc::clone(&self.view.load().active);
+                view.segments.sealed.iter().for_each(|sealed| active.hold(&sealed.hold));
+            }
             for run in view.runs.iter() {
                 let changes = run.in_log_order(&self.log);
                 for slice in changes.rchunks(FOLD_SLICE) {
                     let _no_commits = self.lock_writer();
                     self.secure_overlay(slice.len())?;
-                    let active = Arc::clone(&self.view.load().active);
+                    let current = self.view.load();
                     for &(hash, entry, seqno) in slice.iter().rev() {
-                        if seqno > image_seqno {
-                            active.set_older(&self.log, hash, entry)?;
+                        if run.is_moved || seqno > image_seqno {
+                            current.active.set_if_newest(&self.log, hash, entry)?;
                         }
                     }
                 }
@@ -138,7 +143,7 @@ impl Core {
         let mut page_count = self.image_pages(old.place.page_count(), keys);
         loop {
             // The count takes equal hashes for equal keys; if that was wrong, there are more.
-            match self.build_image_of(old, frozen, page_count)? {
+            match self.build_image_of(old, frozen, page_count, keys)? {
                 Some(merged) => return Ok(merged),
                 None => page_count *= 2,
             }
@@ -151,6 +156,7 @@ impl Core {
         old: &Image,
         frozen: &Frozen,
         page_count: u64,
+        keys: u64,
     ) -> Result<Option<Merged>> {
         let geometry = self.geometry();
         let (extent, segments) = {
@@ -159,20 +165,21 @@ impl Core {
             (extent, SegmentStarts::new(&keeper))
         };
         let id = self.env.random_u64();
-        let mut builder = ImageBuilder::new(self, extent, id);
+        let mut builder = ImageBuilder::new(self, extent, id, keys);
         let mut dead = Dead { segments, bytes: HashMap::new() };
         let merged = self.stream(old, &frozen.overlay, &mut builder, &mut dead);
         let result = merged.and_then(|is_whole| {
             if !is_whole {
                 return Ok(None);
             }
-            let (used, filter) = builder.finish()?;
-            let place = ImagePlace { extent, id, used, seqno: frozen.seqno };
+            let (used, digest) = builder.finish()?;
+            let place =
+                ImagePlace { extent, id, used, seqno: frozen.seqno, seg_id: frozen.seg_id };
             self.write_image_head(&place)?;
             let (at, len) = (geometry.paddr(extent.start_page), geometry.paddr(extent.page_count));
             self.disk.sync_range(at, len).map_err(Error::io("sync the new index image"))?;
             let image = Image::new(place, geometry);
-            image.set_filter(filter);
+            image.set_digest(digest);
             Ok(Some(Merged { image: Arc::new(image), dead: dead.bytes }))
         });
         if !matches!(result, Ok(Some(_))) {
@@ -365,7 +372,8 @@ struct SegmentStarts {
 
 impl SegmentStarts {
     fn new(keeper: &Keeper) -> SegmentStarts {
-        let registered = keeper.segments.values().map(|entry| {
+        let registered = keeper.segments.values().map(|kept| {
+            let entry = &kept.entry;
             Extent::new(entry.start_page.get(), u64::from(entry.data_page_count.get()))
         });
         let named = keeper

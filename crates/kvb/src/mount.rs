@@ -5,44 +5,31 @@
 //! gap in the seqnos, and writes a checkpoint; all of that can be repeated after a crash in it. A reader does the
 //! same in memory and writes nothing.
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Condvar, Mutex, OnceLock};
 
-use arc_swap::ArcSwap;
 use host::{Disk, Env};
 
-use crate::clock::{Clock, Stamps};
-use crate::core::{Core, Fixed, Mode, Position, Supply};
+use crate::assemble::assemble;
+use crate::clock::Stamps;
+use crate::core::{Core, Fixed, Position};
 use crate::error::{Corrupt, Error, Result, What};
 use crate::extent::{Extent, Geometry};
-use crate::format::extension::HASH_SIP;
 use crate::format::index_page::slots_per_page;
 use crate::format::meta::{self, Meta};
-use crate::format::roster::{NamedExtent, SegmentEntry};
+use crate::format::roster::{NAMED_LOG, NamedExtent, SEGMENT_MOVED, SegmentEntry};
 use crate::format::segment::{Kind, SegmentHeader};
-use crate::hash::KeyHash;
-use crate::image::{Image, ImagePlace};
-use crate::keeper::{Keeper, TablePlace};
+use crate::image::ImagePlace;
+use crate::keeper::TablePlace;
 use crate::log::Log;
 use crate::options::Options;
-use crate::overlay::{DELETE_BIT, Overlay};
-use crate::queue::Queue;
-use crate::ring::{Ring, RingReport, read_ring};
-use crate::root::{Root, SEQNO_LIMIT, choose, restore_a};
+use crate::recover::recover;
+use crate::ring::{RingReport, read_ring};
+use crate::root::{Root, SEQNO_LIMIT, choose};
 use crate::runs::Run;
-use crate::segment::{Segment, write_passive};
-use crate::space::Space;
-use crate::stats::Counters;
 use crate::tail::{self, Tail};
-use crate::view::View;
-use crate::walk::{rebuild_table, rescan};
-use crate::writer::Writer;
+use crate::unsealed::Unsealed;
+use crate::walk::rebuild_table;
 
-/// Runs with more entries than this in all are probed where they lie and folded in later, so that opening stays
-/// quick.
-const LOAD_MAX: usize = 32 << 10;
 /// The smallest record: a header and a CRC.
 const RECORD_MIN: u64 = 48;
 
@@ -106,7 +93,11 @@ pub(crate) fn mount(
     let mut stamps = Stamps::seen_at(env.unix_ns());
     stamps.note(root.extension.clock_unix_ns.get());
     let tail_seqno = root.extension.tail_seqno.get();
-    let tail = tail::scan(&log, fixed.geometry, &root.roster.named, tail_seqno, stamps);
+    let mut tail = tail::scan(&log, &fixed, &root.roster.named, tail_seqno, stamps);
+    for segment in &mut tail.segments {
+        let start = fixed.geometry.paddr(segment.extent.start_page);
+        segment.unsealed = Some(Arc::new(Unsealed::new(segment.seg_id, start, segment.len)));
+    }
     report.records_scanned = tail.scanned;
     report.bytes_scanned = tail.bytes;
     report.records_discarded = tail.discarded;
@@ -134,22 +125,22 @@ pub(crate) fn mount(
 }
 
 /// What was found, before anything is built of it.
-struct Parts {
-    fixed: Fixed,
-    root: Root,
-    segments: Vec<SegmentEntry>,
+pub(crate) struct Parts {
+    pub(crate) fixed: Fixed,
+    pub(crate) root: Root,
+    pub(crate) segments: Vec<SegmentEntry>,
     /// Registered pieces of a batch that was never completed.
-    aborted: Vec<SegmentEntry>,
-    tail: Tail,
-    ring: RingReport,
-    image: Option<ImagePlace>,
-    durable_seqno: u64,
-    is_table_sound: bool,
+    pub(crate) aborted: Vec<SegmentEntry>,
+    pub(crate) tail: Tail,
+    pub(crate) ring: RingReport,
+    pub(crate) image: Option<ImagePlace>,
+    pub(crate) durable_seqno: u64,
+    pub(crate) is_table_sound: bool,
 }
 
 impl Parts {
     /// The end of what is committed.
-    fn position(&self) -> Position {
+    pub(crate) fn position(&self) -> Position {
         let superblock = &self.root.superblock;
         let geometry = self.fixed.geometry;
         if let Some(last) = self.tail.segments.last() {
@@ -171,11 +162,10 @@ impl Parts {
 
     /// A seqno above every one that may ever have been given out. Records that were are in the named extents, so what
     /// those could hold bounds how far the last writer got.
-    fn next_seqno(&self) -> u64 {
+    pub(crate) fn next_seqno(&self) -> u64 {
         let geometry = self.fixed.geometry;
-        let named = &self.root.roster.named;
-        let room: u64 =
-            named.iter().map(|extent| geometry.paddr(extent.page_count.get().into())).sum();
+        let named = self.root.roster.named.iter().filter(|named| named.kind.get() == NAMED_LOG);
+        let room: u64 = named.map(|extent| geometry.paddr(extent.page_count.get().into())).sum();
         self.tail.next_seqno.max(self.durable_seqno + 1) + room / RECORD_MIN + 1
     }
 }
@@ -195,6 +185,7 @@ fn fixed(root: &Root) -> Fixed {
         journal_start_page: superblock.journal_start_page.get(),
         journal_page_count: superblock.journal_page_count.get(),
         segment_start_page: superblock.segment_start_page.get(),
+        bulletin_page: extension.bulletin_page.get(),
     }
 }
 
@@ -235,11 +226,11 @@ fn load_table(log: &Log, fixed: &Fixed, root: &Root) -> Option<Vec<SegmentEntry>
     let sound = meta.head.id.get() == root.extension.table_id.get()
         && crate::format::crc(body) == section.crc32c.get()
         && u64::try_from(entries.len()).ok()? == meta.head.count.get()
-        && entries.iter().all(|entry| entry.flags.get() == 0);
+        && entries.iter().all(|entry| entry.flags.get() <= SEGMENT_MOVED);
     sound.then_some(entries)
 }
 
-fn table_place(root: &Root) -> Option<TablePlace> {
+pub(crate) fn table_place(root: &Root) -> Option<TablePlace> {
     let extension = &root.extension;
     let start_page = extension.table_start_page.get();
     (start_page != 0).then(|| TablePlace {
@@ -248,12 +239,12 @@ fn table_place(root: &Root) -> Option<TablePlace> {
     })
 }
 
-fn segment_extent(entry: &SegmentEntry) -> Extent {
+pub(crate) fn segment_extent(entry: &SegmentEntry) -> Extent {
     let pages = u64::from(entry.data_page_count.get()) + u64::from(entry.meta_page_count.get());
     Extent::new(entry.start_page.get(), pages)
 }
 
-fn named_extent(named: &NamedExtent) -> Extent {
+pub(crate) fn named_extent(named: &NamedExtent) -> Extent {
     Extent::new(named.start_page.get(), u64::from(named.page_count.get()))
 }
 
@@ -316,6 +307,7 @@ fn load_image(
             id: head.id.get(),
             used: head.used.get(),
             seqno: head.seqno.get(),
+            seg_id: root.extension.image_seg_id.get(),
         })
     };
     let place = place();
@@ -351,236 +343,4 @@ fn split_aborted(
         .map_or(0, |at| at + 1);
     let aborted = segments.split_off(kept);
     (segments, aborted)
-}
-
-fn assemble(
-    disk: Arc<dyn Disk>,
-    env: Arc<dyn Env>,
-    options: &Options,
-    read_only: bool,
-    log: Log,
-    parts: &Parts,
-    report: &mut MountReport,
-) -> Result<Core> {
-    let fixed = parts.fixed.clone();
-    let geometry = fixed.geometry;
-    let clock = Clock::new(Arc::clone(&env), parts.tail.stamps);
-    let image = match parts.image {
-        Some(place) => Image::new(place, geometry),
-        None => Image::void(geometry),
-    };
-    let view = build_view(&log, &env, parts, image, read_only, report)?;
-    let has_runs = !view.runs.is_empty();
-    let position = parts.position();
-    let hash =
-        if fixed.hash_kind == HASH_SIP { KeyHash::sip(&fixed.hash_key) } else { KeyHash::Xxh3 };
-    let ring =
-        Ring::new(geometry, fixed.journal_start_page, fixed.journal_page_count, parts.ring.next);
-    Ok(Core {
-        disk,
-        env,
-        mode: Mode {
-            durability: options.durability,
-            background: options.background,
-            overlay_min: options.overlay_min,
-            read_only,
-        },
-        hash,
-        log,
-        clock,
-        view: ArcSwap::from_pointee(view),
-        view_change: Mutex::new(()),
-        published: AtomicU64::new(position.seqno),
-        position: Mutex::new(position),
-        queue: Queue::default(),
-        writer: Mutex::new(Writer::new(parts.next_seqno(), ring)),
-        keeper: Mutex::new(keeper(parts)),
-        supply: Mutex::new(Supply::default()),
-        supply_changed: Condvar::new(),
-        merging: Mutex::new(()),
-        merge_due: Mutex::new(has_runs),
-        merge_changed: Condvar::new(),
-        index_bad: AtomicBool::new(false),
-        stopped: AtomicBool::new(false),
-        stop_reason: OnceLock::new(),
-        counters: Counters::default(),
-        fixed,
-    })
-}
-
-fn keeper(parts: &Parts) -> Keeper {
-    let superblock = &parts.root.superblock;
-    let b_page = parts.root.extension.b_page.get();
-    let free_map = Extent::new(superblock.fsm_start_page.get(), superblock.fsm_page_count.get());
-    let table = table_place(&parts.root).filter(|_| parts.is_table_sound);
-    let mut used: Vec<Extent> = parts.segments.iter().map(segment_extent).collect();
-    used.extend(parts.root.roster.named.iter().map(named_extent));
-    used.extend(parts.aborted.iter().map(segment_extent));
-    used.extend(parts.image.map(|image| image.extent));
-    used.extend(table.map(|table| table.extent));
-    if free_map.start_page >= parts.fixed.segment_start_page {
-        used.push(Extent::new(free_map.start_page - 1, free_map.page_count + 1));
-    }
-    let high_water = superblock.segment_end_page.get();
-    let in_table = |entry: &&SegmentEntry| {
-        table.is_some()
-            && !parts.root.roster.sealed.iter().any(|fresh| fresh.seg_id == entry.seg_id)
-    };
-    let fresh = parts.segments.iter().filter(|entry| !in_table(entry));
-    Keeper {
-        epoch: superblock.epoch.get(),
-        b_page,
-        space: Space::complement(parts.fixed.segment_start_page, high_water, b_page, &mut used),
-        segments: parts
-            .segments
-            .iter()
-            .map(|entry| (entry.start_page.get(), *entry))
-            .collect::<BTreeMap<_, _>>(),
-        fresh: fresh.map(|entry| entry.start_page.get()).collect(),
-        table,
-        named: parts.root.roster.named.clone(),
-        next_seg_id: parts.root.extension.next_seg_id.get(),
-        tail_seqno: parts.root.extension.tail_seqno.get(),
-        image: parts.image.unwrap_or(Image::void(parts.fixed.geometry).place),
-        free_map,
-        retired: Vec::new(),
-        damaged: None,
-        dead_early: HashMap::new(),
-    }
-}
-
-/// The index as of the last commit: image, then runs sealed since, then the tail.
-fn build_view(
-    log: &Log,
-    env: &Arc<dyn Env>,
-    parts: &Parts,
-    image: Image,
-    read_only: bool,
-    report: &mut MountReport,
-) -> Result<View> {
-    let geometry = parts.fixed.geometry;
-    let image_seqno = image.place.seqno;
-    let newer = parts.segments.iter().filter(|entry| entry.last_seqno.get() > image_seqno);
-    let mut layers = Vec::new();
-    for entry in newer {
-        layers.push(match Run::load(log, geometry, parts.fixed.uuid, entry) {
-            Some(run) => Layer::Run(run),
-            None => {
-                report.runs_rebuilt += 1;
-                Layer::Rescanned(rescan(log, geometry, entry)?)
-            }
-        });
-    }
-    report.runs = u64::try_from(layers.len()).unwrap_or(u64::MAX);
-    let in_tail: usize = parts.tail.segments.iter().map(|segment| segment.entries.len()).sum();
-    let in_runs: usize = layers.iter().map(Layer::len).sum();
-    let must_load = report.runs_rebuilt > 0;
-    let load_runs = in_runs <= LOAD_MAX || must_load;
-    let room = in_tail + if load_runs { in_runs } else { 0 };
-    let active = Overlay::with_room(room.max(1024), env.random_u64());
-    let set = |hash, entry| active.set(log, hash, entry, u64::MAX);
-    let mut runs = Vec::new();
-    for layer in &layers {
-        match layer {
-            Layer::Run(run) if !load_runs => runs.push(*run),
-            Layer::Run(run) => {
-                for (hash, entry, seqno) in run.in_log_order(log) {
-                    if seqno > image_seqno {
-                        set(hash, entry)?;
-                    }
-                }
-            }
-            Layer::Rescanned(segment) => load_segment(segment, geometry, image_seqno, set)?,
-        }
-    }
-    // A reader never seals the tail, so if it has to give up the image, only the overlay knows of these.
-    let known_seqno = if read_only { 0 } else { image_seqno };
-    for segment in &parts.tail.segments {
-        load_segment(segment, geometry, known_seqno, set)?;
-    }
-    active.forget_undo();
-    // Newest first.
-    runs.reverse();
-    Ok(View { active: Arc::new(active), frozen: None, runs: runs.into(), image: Arc::new(image) })
-}
-
-enum Layer {
-    Run(Run),
-    Rescanned(Segment),
-}
-
-impl Layer {
-    fn len(&self) -> usize {
-        match self {
-            Layer::Run(run) => run.count,
-            Layer::Rescanned(segment) => segment.entries.len(),
-        }
-    }
-}
-
-fn load_segment(
-    segment: &Segment,
-    geometry: Geometry,
-    image_seqno: u64,
-    set: impl Fn(u64, u64) -> Result<()>,
-) -> Result<()> {
-    let start = geometry.paddr(segment.extent.start_page);
-    for entry in &segment.entries {
-        if segment.base_seqno + u64::from(entry.seqno_delta.get()) > image_seqno {
-            let delete = if entry.is_delete() { DELETE_BIT } else { 0 };
-            set(entry.slot_hash.get(), (start + entry.record_offset()) | delete)?;
-        }
-    }
-    Ok(())
-}
-
-/// Writes a segment's bytes once more, as they are. If the last writer stopped because a sync failed, the system may show
-/// bytes that it will never write by itself; no later sync covers them unless they are written again.
-fn rewrite(core: &Core, segment: &Segment) -> Result<()> {
-    let start = core.geometry().paddr(segment.extent.start_page);
-    let len = usize::try_from(segment.len).map_err(|_| Error::corrupt(What::Record, start))?;
-    let bytes = core.log.bytes(start, len).ok_or_else(|| Error::corrupt(What::Record, start))?;
-    // Copied first: what is borrowed from the mapping must not be written to.
-    let copy = bytes.to_vec();
-    core.disk.write_at(start, &copy).map_err(Error::io("write the tail once more"))
-}
-
-/// Makes the cut physical and the gap durable. Everything here may be done again after a crash.
-fn recover(core: &Core, parts: &Parts) -> Result<()> {
-    let geometry = core.geometry();
-    if parts.root.extension.self_page.get() != 0 {
-        restore_a(&*core.disk, &parts.root)?;
-    }
-    let mut keeper = core.lock_keeper();
-    let mut freed = Vec::new();
-    for segment in &parts.tail.segments {
-        if segment.last_seqno() > parts.root.extension.durable_seqno.get() {
-            rewrite(core, segment)?;
-        }
-        freed.extend(keeper.register(core, segment)?);
-    }
-    let pieces = parts.aborted.iter().map(segment_extent);
-    for extent in parts.tail.abandoned.iter().map(named_extent).chain(pieces) {
-        write_passive(&*core.disk, geometry, Kind::Free, extent)?;
-        freed.push(extent);
-    }
-    // Extents nobody began stay in reserve, under new ids: a torn header may have used up the old one.
-    keeper.named = parts.tail.untouched.clone();
-    let mut next_seg_id = keeper.next_seg_id;
-    for named in &mut keeper.named {
-        named.seg_id.set(next_seg_id);
-        next_seg_id += 1;
-    }
-    keeper.next_seg_id = next_seg_id;
-    keeper.tail_seqno = parts.next_seqno();
-    if !parts.aborted.is_empty() {
-        // The table on disk may list them, and would go on doing so.
-        keeper.write_table(core)?;
-    }
-    keeper.checkpoint(core)?;
-    for extent in freed {
-        keeper.space.give_back(extent);
-    }
-    core.lock_supply().reserve.extend(keeper.named.iter().copied());
-    Ok(())
 }

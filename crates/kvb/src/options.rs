@@ -34,6 +34,7 @@ pub struct Options {
     pub(crate) max_value: u32,
     pub(crate) segment_bytes_max: u64,
     pub(crate) hash: HashKind,
+    pub(crate) directories: bool,
     pub(crate) durability: Durability,
     pub(crate) background: bool,
     pub(crate) overlay_min: usize,
@@ -48,6 +49,7 @@ impl Default for Options {
             max_value: 1 << 30,
             segment_bytes_max: 8 << 20,
             hash: HashKind::Xxh3,
+            directories: true,
             durability: Durability::Sync,
             background: true,
             overlay_min: 256 << 10,
@@ -91,6 +93,13 @@ impl Options {
     /// Which hash finds keys. Default XXH3-64. Fixed at creation.
     pub fn hash(mut self, hash: HashKind) -> Self {
         self.hash = hash;
+        self
+    }
+
+    /// Whether sealed segments get a key directory. Default true: 5 bytes a record, and scans need not sort. Fixed at
+    /// creation.
+    pub fn directories(mut self, directories: bool) -> Self {
+        self.directories = directories;
         self
     }
 

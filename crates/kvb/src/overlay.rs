@@ -6,24 +6,61 @@
 //! - A slot, once it has a hash, keeps it; only its address changes. So a reader's probe never misses.
 //! - A slot names the newest record of its key. While a commit is applied but not yet published, `undo` holds
 //!   what the slot named before, so a reader that must not see the commit yet can go back one step.
+//! - While a snapshot is open, `history` holds what slots named that the snapshot may still see.
+//! - The overlay holds every segment it names a record of, as long as it lives.
 //! - Entries of one hash are few: from [`FLOOD`] on they go to a map under a secret second hash.
 
 use std::collections::HashMap;
-use std::sync::RwLock;
+use std::sync::{Arc, Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use siphasher::sip::SipHasher24;
 
+use crate::core::lock;
 use crate::error::Result;
 use crate::format::filter::scale;
 use crate::format::record::Record;
 use crate::hash_filter::{HashFilter, zeroed};
 use crate::log::Log;
+use crate::sealed::Hold;
 
 /// Bit of an entry's address that says its record is a DELETE.
 pub(crate) const DELETE_BIT: u64 = 1 << 63;
 /// Keys of one hash that are compared in turn.
 const FLOOD: usize = 8;
+
+/// Which commits a reader may see.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sight<'a> {
+    /// All that are published.
+    Latest(&'a AtomicU64),
+    /// All up to this seqno, of which a snapshot is open.
+    UpTo(u64),
+}
+
+impl Sight<'_> {
+    #[inline]
+    fn horizon(&self) -> u64 {
+        match self {
+            Sight::Latest(published) => published.load(Ordering::Acquire),
+            Sight::UpTo(seqno) => *seqno,
+        }
+    }
+}
+
+/// What a commit must keep of what it replaces.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keep {
+    /// Readers may see records up to this seqno while the commit is under way.
+    pub(crate) published: u64,
+    /// The newest open snapshot; 0 if there is none.
+    pub(crate) snapshot: u64,
+}
+
+impl Keep {
+    /// Nothing: nobody reads yet.
+    pub(crate) const NOTHING: Keep = Keep { published: 0, snapshot: 0 };
+}
 
 /// What the overlay knows about a key.
 #[derive(Debug)]
@@ -51,6 +88,9 @@ pub(crate) struct Overlay {
     used: AtomicUsize,
     filter: HashFilter,
     undo: RwLock<HashMap<usize, u64>>,
+    /// Replaced entries by hash.
+    history: RwLock<HashMap<u64, Vec<u64>>>,
+    holds: Mutex<Vec<Hold>>,
     flood: RwLock<Flood>,
     flooded: AtomicBool,
     secret: u64,
@@ -66,6 +106,8 @@ impl Overlay {
             used: AtomicUsize::new(0),
             filter: HashFilter::for_keys(u64::try_from(slots / 4 * 3).unwrap_or(u64::MAX)),
             undo: RwLock::default(),
+            history: RwLock::default(),
+            holds: Mutex::default(),
             flood: RwLock::default(),
             flooded: AtomicBool::new(false),
             secret,
@@ -103,7 +145,17 @@ impl Overlay {
         grown.used.store(self.len(), Ordering::Relaxed);
         grown.flooded.store(!flood.is_empty(), Ordering::Relaxed);
         *grown.flood.write().expect("no panic under the lock") = flood;
+        // Who needs the history has a view of the overlay it is in.
+        lock(&grown.holds).clone_from(&lock(&self.holds));
         grown
+    }
+
+    /// Holds a segment that entries are about to name.
+    pub(crate) fn hold(&self, segment: &Hold) {
+        let mut holds = lock(&self.holds);
+        if !holds.last().is_some_and(|last| Arc::ptr_eq(last, segment)) {
+            holds.push(Arc::clone(segment));
+        }
     }
 
     #[inline]
@@ -127,21 +179,21 @@ impl Overlay {
         }
     }
 
-    /// Finds a key as of the commits published.
+    /// Finds a key as of the commits in sight.
     #[inline]
     pub(crate) fn find<'a>(
         &self,
         log: &'a Log,
         hash: u64,
         key: &[u8],
-        published: &AtomicU64,
+        sight: Sight<'_>,
     ) -> Result<Lookup<'a>> {
         if !self.filter.may_contain(hash) {
             return Ok(Lookup::Absent);
         }
         // Order: before any slot is read. A slot read first could name a record in the middle of a batch that is
         // published only afterwards.
-        let horizon = published.load(Ordering::Acquire);
+        let horizon = sight.horizon();
         let mut at = self.home(hash);
         loop {
             let (found, entry) = self.slot(at);
@@ -154,14 +206,14 @@ impl Overlay {
                     return if record.header.seqno.get() <= horizon {
                         Ok(Lookup::Found(record))
                     } else {
-                        self.visible_before(log, at, published)
+                        self.visible_before(log, at, key, sight)
                     };
                 }
             }
             at = self.next(at);
         }
         if self.flooded.load(Ordering::Acquire) {
-            return self.find_flooded(log, hash, key, published);
+            return self.find_flooded(log, hash, key, sight);
         }
         Ok(Lookup::Absent)
     }
@@ -172,8 +224,12 @@ impl Overlay {
         &self,
         log: &'a Log,
         at: usize,
-        published: &AtomicU64,
+        key: &[u8],
+        sight: Sight<'_>,
     ) -> Result<Lookup<'a>> {
+        let Sight::Latest(published) = sight else {
+            return self.find_replaced(log, self.slot(at).0, key, sight.horizon());
+        };
         // Under the lock the writer cannot clear `undo`. If the record is still too new after that, its commit is
         // under way, and `undo` tells what the slot named before it; a slot the commit made has no such entry.
         let undo = self.undo.read().expect("no panic under the lock");
@@ -189,16 +245,36 @@ impl Overlay {
         }
     }
 
+    /// The newest record of a key up to a seqno, among those that others replaced.
+    #[cold]
+    fn find_replaced<'a>(
+        &self,
+        log: &'a Log,
+        hash: u64,
+        key: &[u8],
+        horizon: u64,
+    ) -> Result<Lookup<'a>> {
+        let history = self.history.read().expect("no panic under the lock");
+        // Newest last: the first that is old enough is the one.
+        for entry in history.get(&hash).into_iter().flatten().rev() {
+            let record = log.record(entry & !DELETE_BIT)?;
+            if record.key == key && record.header.seqno.get() <= horizon {
+                return Ok(Lookup::Found(record));
+            }
+        }
+        Ok(Lookup::Absent)
+    }
+
     #[cold]
     fn find_flooded<'a>(
         &self,
         log: &'a Log,
         hash: u64,
         key: &[u8],
-        published: &AtomicU64,
+        sight: Sight<'_>,
     ) -> Result<Lookup<'a>> {
         let flood = self.flood.read().expect("no panic under the lock");
-        let horizon = published.load(Ordering::Acquire);
+        let horizon = sight.horizon();
         for flooded in flood.get(&(hash, self.second_hash(key))).into_iter().flatten() {
             let record = log.record(flooded.entry.load(Ordering::Acquire) & !DELETE_BIT)?;
             if record.key != key {
@@ -208,6 +284,7 @@ impl Overlay {
                 return Ok(Lookup::Found(record));
             }
             return match flooded.before {
+                _ if matches!(sight, Sight::UpTo(_)) => self.find_replaced(log, hash, key, horizon),
                 None => Ok(Lookup::Absent),
                 Some(before) => Ok(Lookup::Found(log.record(before & !DELETE_BIT)?)),
             };
@@ -238,20 +315,20 @@ impl Overlay {
         self.slots.get(2 * self.home(hash)).map_or(0, |slot| slot.load(Ordering::Relaxed))
     }
 
-    /// Writer only: names a record of a key that has no entry yet; a key that has one has a newer one. There must be
-    /// room.
-    pub(crate) fn set_older(&self, log: &Log, hash: u64, entry: u64) -> Result<()> {
+    /// Writer only: names a record unless a newer one of its key has an entry. There must be room. The record was
+    /// published long ago.
+    pub(crate) fn set_if_newest(&self, log: &Log, hash: u64, entry: u64) -> Result<()> {
         let record = log.record(entry & !DELETE_BIT)?;
-        let nobody = AtomicU64::new(u64::MAX);
-        match self.find(log, hash, record.key, &nobody)? {
-            Lookup::Found(_) => Ok(()),
-            Lookup::Absent => self.set(log, hash, entry, u64::MAX),
+        let seqno = record.header.seqno.get();
+        match self.find(log, hash, record.key, Sight::UpTo(u64::MAX))? {
+            Lookup::Found(known) if known.header.seqno.get() >= seqno => Ok(()),
+            _ => self.set(log, hash, entry, Keep::NOTHING),
         }
     }
 
-    /// Writer only: names the newest record of a key. There must be room. `published` is the last seqno readers
-    /// may see; what a slot named up to then is kept for them.
-    pub(crate) fn set(&self, log: &Log, hash: u64, entry: u64, published: u64) -> Result<()> {
+    /// Writer only: names the newest record of a key, and keeps what it replaces for those who may see no further.
+    /// There must be room.
+    pub(crate) fn set(&self, log: &Log, hash: u64, entry: u64, keep: Keep) -> Result<()> {
         let mut at = self.home(hash);
         let mut others = 0;
         // The key is read only if a slot has the same hash: mostly none has.
@@ -269,7 +346,11 @@ impl Overlay {
                 if let (Some(key), Some(known)) = (key, known)
                     && known.key == key
                 {
-                    if known.header.seqno.get() <= published {
+                    let seqno = known.header.seqno.get();
+                    if seqno <= keep.snapshot {
+                        self.remember(hash, before);
+                    }
+                    if seqno <= keep.published {
                         self.undo.write().expect("no panic under the lock").insert(at, before);
                     }
                     self.store(at, entry);
@@ -281,7 +362,7 @@ impl Overlay {
         }
         if others >= FLOOD {
             let key = log.record(entry & !DELETE_BIT)?.key;
-            return self.set_flooded(log, hash, key, entry, published);
+            return self.set_flooded(log, hash, key, entry, keep);
         }
         self.place_at(at, hash, entry);
         self.used.store(self.len() + 1, Ordering::Relaxed);
@@ -295,7 +376,7 @@ impl Overlay {
         hash: u64,
         key: &[u8],
         entry: u64,
-        published: u64,
+        keep: Keep,
     ) -> Result<()> {
         let second = self.second_hash(key);
         let mut flood = self.flood.write().expect("no panic under the lock");
@@ -304,7 +385,10 @@ impl Overlay {
             let before = flooded.entry.load(Ordering::Relaxed);
             let known = log.record(before & !DELETE_BIT)?;
             if known.key == key {
-                if known.header.seqno.get() <= published {
+                if known.header.seqno.get() <= keep.snapshot {
+                    self.remember(hash, before);
+                }
+                if known.header.seqno.get() <= keep.published {
                     flooded.before = Some(before);
                 }
                 flooded.entry.store(entry, Ordering::Release);
@@ -319,9 +403,21 @@ impl Overlay {
         Ok(())
     }
 
+    fn remember(&self, hash: u64, entry: u64) {
+        let mut history = self.history.write().expect("no panic under the lock");
+        history.entry(hash).or_default().push(entry);
+    }
+
     /// Writer only: the commit is published, nobody needs to go back any more.
     pub(crate) fn forget_undo(&self) {
         self.undo.write().expect("no panic under the lock").clear();
+    }
+
+    /// Writer only: no snapshot is open.
+    pub(crate) fn forget_history(&self) {
+        if !self.history.read().expect("no panic under the lock").is_empty() {
+            *self.history.write().expect("no panic under the lock") = HashMap::new();
+        }
     }
 
     fn place(&self, hash: u64, entry: u64) {

@@ -8,8 +8,8 @@ use crate::extent::{Extent, Geometry};
 use crate::format::filter;
 use crate::format::meta::{self, Meta};
 use crate::format::record::Record;
-use crate::format::roster::SegmentEntry;
-use crate::format::run::RunEntry;
+use crate::format::roster::{SEGMENT_MOVED, SegmentEntry};
+use crate::format::run::{DELTA_FAR, RunEntry};
 use crate::group::find_in_group;
 use crate::log::Log;
 use crate::overlay::DELETE_BIT;
@@ -21,11 +21,52 @@ pub(crate) struct Run {
     pub(crate) segment_paddr: u64,
     /// Seqno of its first record.
     pub(crate) base_seqno: u64,
+    /// It is of moved records.
+    pub(crate) is_moved: bool,
     /// Entries in the run.
     pub(crate) count: usize,
     entries_at: u64,
     filter_at: u64,
     filter_len: usize,
+}
+
+/// What stands in the extent behind a registered segment.
+pub(crate) struct SideData<'a> {
+    at: u64,
+    extent: &'a [u8],
+    meta: Meta,
+}
+
+impl<'a> SideData<'a> {
+    /// The side data of a registered segment; `None` if it is damaged.
+    pub(crate) fn load(
+        log: &'a Log,
+        geometry: Geometry,
+        uuid: (u64, u64),
+        entry: &SegmentEntry,
+    ) -> Option<SideData<'a>> {
+        let side = Extent::new(
+            entry.start_page.get() + u64::from(entry.data_page_count.get()),
+            u64::from(entry.meta_page_count.get()),
+        );
+        let at = geometry.paddr(side.start_page);
+        let extent = log.bytes(at, usize::try_from(geometry.paddr(side.page_count)).ok()?)?;
+        let meta = Meta::decode(extent, meta::KIND_SIDE, uuid)?;
+        let is_own = meta.head.id.get() == entry.seg_id.get()
+            && meta.head.seqno.get() == entry.base_seqno.get()
+            && meta.head.count.get() == u64::from(entry.record_count.get());
+        is_own.then_some(SideData { at, extent, meta })
+    }
+
+    /// Paddr and bytes of a section that is there and holds.
+    pub(crate) fn section(&self, kind: u32) -> Option<(u64, &'a [u8])> {
+        let section = self.meta.section(kind)?;
+        let offset = usize::try_from(section.offset.get()).ok()?;
+        let len = usize::try_from(section.length.get()).ok()?;
+        let bytes = self.extent.get(offset..offset.checked_add(len)?)?;
+        (crate::format::crc(bytes) == section.crc32c.get())
+            .then_some((self.at + section.offset.get(), bytes))
+    }
 }
 
 impl Run {
@@ -36,36 +77,18 @@ impl Run {
         uuid: (u64, u64),
         entry: &SegmentEntry,
     ) -> Option<Run> {
-        let side = Extent::new(
-            entry.start_page.get() + u64::from(entry.data_page_count.get()),
-            u64::from(entry.meta_page_count.get()),
-        );
-        let at = geometry.paddr(side.start_page);
-        let extent = log.bytes(at, usize::try_from(geometry.paddr(side.page_count)).ok()?)?;
-        let meta = Meta::decode(extent, meta::KIND_SIDE, uuid)?;
-        if meta.head.id.get() != entry.seg_id.get()
-            || meta.head.seqno.get() != entry.base_seqno.get()
-            || meta.head.count.get() != u64::from(entry.record_count.get())
-        {
-            return None;
-        }
-        let section = |kind| {
-            let section = meta.section(kind)?;
-            let offset = usize::try_from(section.offset.get()).ok()?;
-            let len = usize::try_from(section.length.get()).ok()?;
-            let bytes = extent.get(offset..offset.checked_add(len)?)?;
-            (crate::format::crc(bytes) == section.crc32c.get()).then_some((section, bytes))
-        };
-        let (entries, bytes) = section(meta::SECTION_RUN)?;
-        let (filter, filter_bytes) = section(meta::SECTION_FILTER)?;
+        let side = SideData::load(log, geometry, uuid, entry)?;
+        let (entries_at, bytes) = side.section(meta::SECTION_RUN)?;
+        let (filter_at, filter) = side.section(meta::SECTION_FILTER)?;
         let count = usize::try_from(entry.record_count.get()).ok()?;
         (bytes.len() == count.checked_mul(RunEntry::SIZE)?).then_some(Run {
             segment_paddr: geometry.paddr(entry.start_page.get()),
             base_seqno: entry.base_seqno.get(),
+            is_moved: entry.flags.get() & SEGMENT_MOVED != 0,
             count,
-            entries_at: at + entries.offset.get(),
-            filter_at: at + filter.offset.get(),
-            filter_len: filter_bytes.len(),
+            entries_at,
+            filter_at,
+            filter_len: filter.len(),
         })
     }
 
@@ -84,6 +107,14 @@ impl Run {
         self.segment_paddr + entry.record_offset()
     }
 
+    /// Seqno of an entry's record.
+    pub(crate) fn seqno(&self, log: &Log, entry: &RunEntry) -> u64 {
+        match entry.seqno_delta.get() {
+            DELTA_FAR => log.record(self.paddr(entry)).map_or(0, |record| record.header.seqno.get()),
+            delta => self.base_seqno + u64::from(delta),
+        }
+    }
+
     /// Slot hash, overlay entry and seqno of every record, oldest first.
     pub(crate) fn in_log_order(&self, log: &Log) -> Vec<(u64, u64, u64)> {
         let mut entries: Vec<RunEntry> =
@@ -91,7 +122,7 @@ impl Run {
         entries.sort_unstable_by_key(|entry| entry.seqno_delta.get());
         let change = |entry: &RunEntry| {
             let delete = if entry.is_delete() { DELETE_BIT } else { 0 };
-            let seqno = self.base_seqno + u64::from(entry.seqno_delta.get());
+            let seqno = self.seqno(log, entry);
             (entry.slot_hash.get(), self.paddr(entry) | delete, seqno)
         };
         entries.iter().map(change).collect()

@@ -7,25 +7,56 @@
 //!   header with its size. Until that header is on disk a walk hops over the whole extent, afterwards over
 //!   its parts, which are durable by then.
 
+use std::sync::Arc;
+
 use host::Disk;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 
 use crate::error::{Error, Result};
 use crate::extent::{Extent, Geometry};
+use crate::format::directory::{self, STRIDE};
 use crate::format::filter;
 use crate::format::footer::{self, Footer, SparsePair};
 use crate::format::meta::{self, Meta, MetaHead, Section};
-use crate::format::roster::SegmentEntry;
-use crate::format::run::{DELETE_BIT, OFFSET_MAX, RunEntry};
-use crate::format::segment::{FLAG_DATA, Kind, SegmentHeader};
+use crate::format::record::{DELETE, RecordHeader};
+use crate::format::roster::{SEGMENT_MOVED, SegmentEntry};
+use crate::format::run::{DELETE_BIT, DELTA_FAR, OFFSET_MAX, RunEntry};
+use crate::format::segment::{FLAG_DATA, FLAG_MOVED, Kind, SegmentHeader};
+use crate::key_sort::{Item, chunk, shared_len, sort_by_key};
 use crate::log::Log;
+use crate::unsealed::Unsealed;
 
 /// Bytes of the segment header.
 pub(crate) const HEADER_LEN: u64 = 52;
 
 /// Bytes written at once, so that no commit waits long for the file's lock.
 const WRITE_MAX: usize = 256 << 10;
+
+/// What kind of segment it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Style {
+    /// Its side data has a key directory.
+    pub(crate) has_directory: bool,
+    /// Its records come from other segments, in key order.
+    pub(crate) is_moved: bool,
+}
+
+/// Records that expire some day.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Expiring {
+    pub(crate) bytes: u64,
+    pub(crate) first_ns: u64,
+    pub(crate) last_ns: u64,
+}
+
+impl Expiring {
+    fn add(&mut self, bytes: u64, deadline_ns: u64) {
+        self.first_ns = if self.bytes == 0 { deadline_ns } else { self.first_ns.min(deadline_ns) };
+        self.last_ns = self.last_ns.max(deadline_ns);
+        self.bytes += bytes;
+    }
+}
 
 /// A segment whose records are in one extent.
 #[derive(Clone, Debug)]
@@ -34,33 +65,68 @@ pub(crate) struct Segment {
     pub(crate) extent: Extent,
     /// Its id.
     pub(crate) seg_id: u64,
-    /// Seqno of its first record.
+    /// Lowest seqno in it: of the log, that of its first record.
     pub(crate) base_seqno: u64,
     /// When it was begun.
     pub(crate) start_unix_ns: u64,
     /// Who began it.
     pub(crate) writer_pid: u32,
+    pub(crate) style: Style,
     /// Bytes of header and records.
     pub(crate) len: u64,
     /// Bytes of PUT records.
     pub(crate) live_bytes: u64,
+    pub(crate) expiring: Expiring,
+    /// What scans know of it, if it is the writer's.
+    pub(crate) unsealed: Option<Arc<Unsealed>>,
     /// Its records in log order.
     pub(crate) entries: Vec<RunEntry>,
+    /// Their first key bytes.
+    prefixes: Vec<u64>,
+    /// Their seqnos, if those do not follow each other.
+    seqnos: Vec<u64>,
 }
 
 /// Pages of side data for so many records.
-fn side_page_count(geometry: Geometry, records: u64) -> u64 {
+fn side_page_count(geometry: Geometry, style: Style, records: u64) -> u64 {
     let entry = u64::try_from(RunEntry::SIZE).expect("16");
-    let body = u64::try_from(meta::body_offset(2)).expect("small");
-    geometry.pages(body + records * entry + filter::word_count(records) * 8)
+    let body = u64::try_from(meta::body_offset(3)).expect("small");
+    let directory = if style.has_directory { directory::encoded_len(records) } else { 0 };
+    geometry.pages(body + records * entry + filter::word_count(records) * 8 + directory)
 }
 
 /// Pages a sealed segment takes with its footer and side data.
-pub(crate) fn sealed_page_count(geometry: Geometry, len: u64, records: u64) -> u64 {
-    geometry.pages(len + footer::encoded_len(records)) + side_page_count(geometry, records)
+pub(crate) fn sealed_page_count(geometry: Geometry, style: Style, len: u64, records: u64) -> u64 {
+    geometry.pages(len + footer::encoded_len(records)) + side_page_count(geometry, style, records)
 }
 
 impl Segment {
+    /// A segment without records.
+    pub(crate) fn new(
+        extent: Extent,
+        seg_id: u64,
+        base_seqno: u64,
+        start_unix_ns: u64,
+        writer_pid: u32,
+        style: Style,
+    ) -> Segment {
+        Segment {
+            extent,
+            seg_id,
+            base_seqno,
+            start_unix_ns,
+            writer_pid,
+            style,
+            len: HEADER_LEN,
+            live_bytes: 0,
+            expiring: Expiring::default(),
+            unsealed: None,
+            entries: Vec::new(),
+            prefixes: Vec::new(),
+            seqnos: Vec::new(),
+        }
+    }
+
     /// Paddr of the byte behind the last record.
     pub(crate) fn end_paddr(&self, geometry: Geometry) -> u64 {
         geometry.paddr(self.extent.start_page) + self.len
@@ -71,32 +137,59 @@ impl Segment {
         u64::try_from(self.entries.len()).unwrap_or(u64::MAX)
     }
 
-    /// Seqno of the last record; one less than the first if there is none.
+    /// Highest seqno in it; of the log one less than the first if there is none.
     pub(crate) fn last_seqno(&self) -> u64 {
+        if self.style.is_moved {
+            return self.seqnos.iter().copied().max().unwrap_or(self.base_seqno);
+        }
         (self.base_seqno + self.count()).saturating_sub(1)
+    }
+
+    /// Pages it takes when it is sealed with so many more bytes and records.
+    pub(crate) fn sealed_pages_with(&self, geometry: Geometry, bytes: u64, records: u64) -> u64 {
+        sealed_page_count(geometry, self.style, self.len + bytes, self.count() + records)
     }
 
     /// True if one more record of this length leaves room to seal.
     pub(crate) fn fits(&self, geometry: Geometry, record_len: u64) -> bool {
         // A run can name only so far.
         self.len <= u64::from(OFFSET_MAX)
-            && sealed_page_count(geometry, self.len + record_len, self.count() + 1)
-                <= self.extent.page_count
+            && self.sealed_pages_with(geometry, record_len, 1) <= self.extent.page_count
     }
 
     /// Notes the record that stands at the end.
-    pub(crate) fn push(&mut self, slot_hash: u64, is_delete: bool, record_len: u64) {
+    pub(crate) fn push(&mut self, slot_hash: u64, key: &[u8], header: &RecordHeader) {
         let offset = u32::try_from(self.len).expect("records start below 2 GiB");
         let delta = u32::try_from(self.entries.len()).expect("an extent holds fewer records");
+        let is_delete = header.kind == DELETE;
+        let record_len = header.record_len();
         self.entries.push(RunEntry {
             slot_hash: U64::new(slot_hash),
             offset: U32::new(if is_delete { offset | DELETE_BIT } else { offset }),
             seqno_delta: U32::new(delta),
         });
+        if self.style.has_directory {
+            self.prefixes.push(chunk(key, 0));
+        }
+        if self.style.is_moved {
+            self.seqnos.push(header.seqno.get());
+        }
         self.len += record_len;
         if !is_delete {
             self.live_bytes += record_len;
         }
+        if header.ttl_secs.get() != 0 {
+            self.expiring.add(record_len, header.deadline_ns());
+        }
+    }
+
+    /// Forgets records behind the first so many, which end at `len`.
+    pub(crate) fn truncate(&mut self, count: usize, len: u64, live_bytes: u64) {
+        self.entries.truncate(count);
+        self.prefixes.truncate(count);
+        self.seqnos.truncate(count);
+        self.len = len;
+        self.live_bytes = live_bytes;
     }
 
     /// Its header; `segment_size` is 0 until it is sealed.
@@ -105,13 +198,23 @@ impl Segment {
             seg_id: U64::new(self.seg_id),
             base_seqno: U64::new(self.base_seqno),
             start_unix_ns: U64::new(self.start_unix_ns),
-            flags: U64::new(FLAG_DATA),
+            flags: U64::new(FLAG_DATA | if self.style.is_moved { FLAG_MOVED } else { 0 }),
             writer_pid: U32::new(self.writer_pid),
             reserved: U32::new(u32::try_from(self.extent.page_count).unwrap_or(0)),
             segment_size: U64::new(segment_size),
             header_crc32c: U32::new(0),
         }
         .seal()
+    }
+
+    /// Writes the seqnos of moved records into the run, now that the lowest is known.
+    pub(crate) fn settle_seqnos(&mut self) {
+        let base = self.seqnos.iter().copied().min().unwrap_or(self.base_seqno);
+        self.base_seqno = base;
+        for (entry, seqno) in self.entries.iter_mut().zip(&self.seqnos) {
+            let delta = u32::try_from(seqno - base).unwrap_or(DELTA_FAR);
+            entry.seqno_delta = U32::new(delta);
+        }
     }
 
     /// Seals the segment and tells what is left of its extent. The caller syncs before it relies on the header.
@@ -160,7 +263,10 @@ impl Segment {
             last_seqno: U64::new(self.last_seqno()),
             dead_bytes: U64::new(0),
             record_count: U32::new(u32::try_from(self.entries.len()).unwrap_or(u32::MAX)),
-            flags: U32::new(0),
+            flags: U32::new(if self.style.is_moved { SEGMENT_MOVED } else { 0 }),
+            expiring_bytes: U64::new(self.expiring.bytes),
+            expires_first_ns: U64::new(self.expiring.first_ns),
+            expires_last_ns: U64::new(self.expiring.last_ns),
         };
         Ok((entry, rest))
     }
@@ -184,27 +290,34 @@ impl Segment {
         }
     }
 
-    /// The extent behind the segment: header, head, run, filter.
+    /// The extent behind the segment: header, head, run, filter, directory.
     fn side_data(&self, log: &Log, geometry: Geometry, uuid: (u64, u64)) -> Vec<u8> {
         let run = self.sorted_run(log, geometry);
         let filter = filter::build(run.iter().map(|entry| entry.slot_hash.get()));
-        let body = meta::body_offset(2);
-        let section = |kind, offset: usize, bytes: &[u8]| Section {
-            kind: U32::new(kind),
-            crc32c: U32::new(crate::format::crc(bytes)),
-            offset: U64::new(u64::try_from(offset).unwrap_or(u64::MAX)),
-            length: U64::new(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
-        };
-        let run_bytes = run.as_bytes();
-        let sections = vec![
-            section(meta::SECTION_RUN, body, run_bytes),
-            section(meta::SECTION_FILTER, body + run_bytes.len(), &filter),
+        let mut parts = vec![
+            (meta::SECTION_RUN, run.as_bytes().to_vec()),
+            (meta::SECTION_FILTER, filter),
         ];
-        let page_count = side_page_count(geometry, self.count());
+        if self.style.has_directory {
+            parts.push((meta::SECTION_DIRECTORY, self.directory(log, geometry)));
+        }
+        let body = meta::body_offset(parts.len());
+        let mut at = body;
+        let mut sections = Vec::new();
+        for (kind, bytes) in &parts {
+            sections.push(Section {
+                kind: U32::new(*kind),
+                crc32c: U32::new(crate::format::crc(bytes)),
+                offset: U64::new(u64::try_from(at).unwrap_or(u64::MAX)),
+                length: U64::new(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
+            });
+            at += bytes.len();
+        }
+        let page_count = geometry.pages(u64::try_from(at).unwrap_or(u64::MAX));
         let head = MetaHead {
             magic: U32::new(meta::MAGIC),
             kind: U16::new(meta::KIND_SIDE),
-            section_count: U16::new(2),
+            section_count: U16::new(0),
             file_uuid_hi: U64::new(uuid.0),
             file_uuid_lo: U64::new(uuid.1),
             id: U64::new(self.seg_id),
@@ -215,25 +328,56 @@ impl Segment {
         };
         let mut bytes = meta_page(geometry, self.seg_id, &Meta { head, sections });
         bytes.resize(body, 0);
-        bytes.extend_from_slice(run_bytes);
-        bytes.extend_from_slice(&filter);
+        for (_, part) in &parts {
+            bytes.extend_from_slice(part);
+        }
         bytes
     }
 
     /// The run in its order: slot hash, key, newest first.
     fn sorted_run(&self, log: &Log, geometry: Geometry) -> Vec<RunEntry> {
         let start = geometry.paddr(self.extent.start_page);
-        let mut run = self.entries.clone();
-        run.sort_unstable_by(|a, b| {
-            a.slot_hash.get().cmp(&b.slot_hash.get()).then_with(|| {
-                // An unreadable record has no key to order by; lookups that meet it report it.
-                let key = |entry: &RunEntry| {
-                    log.record(start + entry.record_offset()).map_or(&[][..], |record| record.key)
-                };
-                key(a).cmp(key(b)).then(b.seqno_delta.get().cmp(&a.seqno_delta.get()))
-            })
-        });
-        run
+        // Plain numbers sort several times faster than entries.
+        let mut order: Vec<Item> =
+            (0_u32..).zip(&self.entries).map(|(at, entry)| (entry.slot_hash.get(), at)).collect();
+        order.sort_unstable();
+        let entry = |item: &Item| usize::try_from(item.1).ok().and_then(|at| self.entries.get(at));
+        for group in order.chunk_by_mut(|a, b| a.0 == b.0).filter(|group| group.len() > 1) {
+            let key = |item: &Item| {
+                entry(item).map_or(&[][..], |entry| log.key(start + entry.record_offset()))
+            };
+            let delta = |item: &Item| entry(item).map_or(0, |entry| entry.seqno_delta.get());
+            group.sort_unstable_by(|a, b| key(a).cmp(key(b)).then(delta(b).cmp(&delta(a))));
+        }
+        order.iter().filter_map(entry).copied().collect()
+    }
+
+    /// The key directory.
+    fn directory(&self, log: &Log, geometry: Geometry) -> Vec<u8> {
+        let start = geometry.paddr(self.extent.start_page);
+        let offset = |at: u32| {
+            let entry = usize::try_from(at).ok().and_then(|at| self.entries.get(at));
+            entry.map_or(0, RunEntry::record_offset)
+        };
+        let key = |at: u32| log.key(start + offset(at));
+        let mut order: Vec<Item> = self.prefixes.iter().copied().zip(0_u32..).collect();
+        if !self.style.is_moved {
+            sort_by_key(&mut order, key);
+        }
+        let skip = match (order.first(), order.last()) {
+            (Some(first), Some(last)) => shared_len(key(first.1), key(last.1)),
+            _ => 0,
+        };
+        let prefixes: Vec<U64> = order
+            .iter()
+            .step_by(STRIDE)
+            .map(|item| U64::new(chunk(key(item.1), skip)))
+            .collect();
+        let offsets: Vec<U32> = order
+            .iter()
+            .map(|item| U32::new(u32::try_from(offset(item.1)).unwrap_or(u32::MAX)))
+            .collect();
+        directory::encode(u32::try_from(skip).unwrap_or(0), &offsets, &prefixes)
     }
 }
 

@@ -5,14 +5,15 @@
 //! commit mark before that.
 
 use crate::clock::Stamps;
+use crate::core::Fixed;
 use crate::extent::{Extent, Geometry};
 use crate::format::index_page::slot_hash;
-use crate::format::record::{DELETE, Record};
-use crate::format::roster::NamedExtent;
+use crate::format::record::Record;
+use crate::format::roster::{NAMED_LOG, NamedExtent};
 use crate::format::segment::{Kind, SegmentHeader};
 use crate::log::Log;
 use crate::root::SEQNO_LIMIT;
-use crate::segment::{HEADER_LEN, Segment};
+use crate::segment::{HEADER_LEN, Segment, Style};
 
 /// What the walk found.
 #[derive(Debug, Default)]
@@ -50,15 +51,21 @@ struct Cut {
 /// Walks the named extents from `tail_seqno`.
 pub(crate) fn scan(
     log: &Log,
-    geometry: Geometry,
+    fixed: &Fixed,
     named: &[NamedExtent],
     tail_seqno: u64,
     stamps: Stamps,
 ) -> Tail {
+    let (geometry, style) = (fixed.geometry, fixed.style());
     let mut tail = Tail { next_seqno: tail_seqno, stamps, ..Tail::default() };
     let mut begun = Vec::new();
     for extent in named {
-        match begun_segment(log, geometry, extent) {
+        if extent.kind.get() != NAMED_LOG {
+            // Output that was never registered counts for nothing.
+            tail.abandoned.push(*extent);
+            continue;
+        }
+        match begun_segment(log, geometry, extent, style) {
             Some(segment) => begun.push((segment, *extent)),
             None => tail.untouched.push(*extent),
         }
@@ -82,9 +89,7 @@ pub(crate) fn scan(
     for (index, (mut segment, extent)) in begun.into_iter().enumerate() {
         match cut {
             Some(cut) if cut.segment == index => {
-                segment.entries.truncate(cut.count);
-                segment.len = cut.len;
-                segment.live_bytes = cut.live_bytes;
+                segment.truncate(cut.count, cut.len, cut.live_bytes);
                 tail.segments.push(segment);
             }
             _ if index < kept => tail.segments.push(segment),
@@ -95,23 +100,26 @@ pub(crate) fn scan(
 }
 
 /// The segment begun in a named extent, with no records yet.
-fn begun_segment(log: &Log, geometry: Geometry, named: &NamedExtent) -> Option<Segment> {
+fn begun_segment(
+    log: &Log,
+    geometry: Geometry,
+    named: &NamedExtent,
+    style: Style,
+) -> Option<Segment> {
     let start = geometry.paddr(named.start_page.get());
     let header = log
         .bytes(start, usize::try_from(HEADER_LEN).ok()?)
         .and_then(SegmentHeader::decode)
         .filter(|header| header.kind() == Some(Kind::Data) && header.seg_id == named.seg_id)
         .filter(|header| header.base_seqno.get() < SEQNO_LIMIT)?;
-    Some(Segment {
-        extent: Extent::new(named.start_page.get(), u64::from(named.page_count.get())),
-        seg_id: header.seg_id.get(),
-        base_seqno: header.base_seqno.get(),
-        start_unix_ns: header.start_unix_ns.get(),
-        writer_pid: header.writer_pid.get(),
-        len: HEADER_LEN,
-        live_bytes: 0,
-        entries: Vec::new(),
-    })
+    Some(Segment::new(
+        Extent::new(named.start_page.get(), u64::from(named.page_count.get())),
+        header.seg_id.get(),
+        header.base_seqno.get(),
+        header.start_unix_ns.get(),
+        header.writer_pid.get(),
+        style,
+    ))
 }
 
 fn walk(
@@ -122,13 +130,13 @@ fn walk(
     tail: &mut Tail,
     cut: &mut Option<Cut>,
 ) {
-    while let Some(record) = next_record(log, geometry, segment, tail.next_seqno) {
+    while let Some(record) = next_record(log, geometry, segment, Some(tail.next_seqno)) {
         let len = record.header.record_len();
         // A writer always leaves room to seal.
         if !segment.fits(geometry, len) {
             break;
         }
-        segment.push(slot_hash(record.header.hash64.get()), record.header.kind == DELETE, len);
+        segment.push(slot_hash(record.header.hash64.get()), record.key, &record.header);
         tail.next_seqno += 1;
         tail.scanned += 1;
         tail.bytes += len;
@@ -145,15 +153,19 @@ fn walk(
     }
 }
 
-/// The record at a segment's end, if it is whole, inside the extent, and the one with this seqno.
+/// The record at a segment's end, if it is whole and inside the extent: the one with this seqno, or a moved one.
 pub(crate) fn next_record<'a>(
     log: &'a Log,
     geometry: Geometry,
     segment: &Segment,
-    seqno: u64,
+    seqno: Option<u64>,
 ) -> Option<Record<'a>> {
     let room = geometry.paddr(segment.extent.page_count).checked_sub(segment.len)?;
     let bytes = log.bytes(segment.end_paddr(geometry), usize::try_from(room).ok()?)?;
     let record = Record::decode(bytes)?;
-    (record.header.seqno.get() == seqno).then_some(record)
+    let is_next = match seqno {
+        Some(seqno) => record.header.seqno.get() == seqno,
+        None => record.header.is_moved() && record.header.seqno.get() < SEQNO_LIMIT,
+    };
+    is_next.then_some(record)
 }

@@ -20,6 +20,8 @@ pub(crate) enum Pin {
     Own { _view: Guard<Arc<View>> },
     /// Of one lookup among many.
     Shared { _view: Arc<View> },
+    /// What it was found in is held elsewhere for longer.
+    Elsewhere,
 }
 
 impl<'a> Value<'a> {

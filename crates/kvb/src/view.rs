@@ -3,15 +3,18 @@
 //! A view is immutable but for the active overlay, which only gains entries that `published` guards. A reader
 //! holds a view while it uses bytes it found through it; what a view names is reused only when no one holds it.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
+use crate::core::Fixed;
 use crate::error::Result;
 use crate::format::record::{DELETE, Record};
 use crate::image::Image;
+use crate::level::Level;
 use crate::log::Log;
-use crate::overlay::{Lookup, Overlay};
+use crate::overlay::{Lookup, Overlay, Sight};
 use crate::runs::Run;
+use crate::sealed::Sealed;
+use crate::unsealed::Unsealed;
 
 /// An overlay that takes no more entries.
 #[derive(Clone, Debug)]
@@ -19,6 +22,40 @@ pub(crate) struct Frozen {
     pub(crate) overlay: Arc<Overlay>,
     /// With the image below it holds every record up to this seqno.
     pub(crate) seqno: u64,
+    /// And every record moved to segments with ids up to this.
+    pub(crate) seg_id: u64,
+}
+
+/// Where records are, for scans.
+#[derive(Debug, Default)]
+pub(crate) struct Segments {
+    /// Registered, in no order.
+    pub(crate) sealed: Vec<Arc<Sealed>>,
+    /// Written or waiting to be sealed, oldest first.
+    pub(crate) tail: Vec<Arc<Unsealed>>,
+    /// The registered ones by key, once somebody scans.
+    levels: OnceLock<Vec<Level>>,
+}
+
+impl Segments {
+    pub(crate) fn new(sealed: Vec<Arc<Sealed>>, tail: Vec<Arc<Unsealed>>) -> Segments {
+        Segments { sealed, tail, levels: OnceLock::new() }
+    }
+
+    /// The registered segments by key.
+    pub(crate) fn levels(&self, log: &Log, fixed: &Fixed) -> Result<&[Level]> {
+        if self.levels.get().is_none() {
+            let _ = self.levels.set(Level::arrange(log, fixed, &self.sealed)?);
+        }
+        Ok(self.levels.get().map_or(&[], Vec::as_slice))
+    }
+}
+
+impl Clone for Segments {
+    /// A copy to be changed, so nothing is known of its levels.
+    fn clone(&self) -> Segments {
+        Segments::new(self.sealed.clone(), self.tail.clone())
+    }
 }
 
 /// The layers of the index.
@@ -32,41 +69,74 @@ pub(crate) struct View {
     pub(crate) runs: Arc<[Run]>,
     /// The image.
     pub(crate) image: Arc<Image>,
+    /// All that the layers may lead to, and more.
+    pub(crate) segments: Arc<Segments>,
 }
 
 impl View {
-    /// The newest visible record of a key, DELETEs left out.
+    /// The newest record of a key in sight, DELETEs left out.
     #[inline]
     pub(crate) fn find<'a>(
         &self,
         log: &'a Log,
         hash: u64,
         key: &[u8],
-        published: &AtomicU64,
+        sight: Sight<'_>,
     ) -> Result<Option<Record<'a>>> {
-        let found = self.find_any(log, hash, key, published)?;
+        let found = self.find_any(log, hash, key, sight)?;
         Ok(found.filter(|record| record.header.kind != DELETE))
     }
 
+    /// The newest record of a key in sight.
     #[inline]
-    fn find_any<'a>(
+    pub(crate) fn find_any<'a>(
         &self,
         log: &'a Log,
         hash: u64,
         key: &[u8],
-        published: &AtomicU64,
+        sight: Sight<'_>,
     ) -> Result<Option<Record<'a>>> {
-        for overlay in self.overlays() {
-            if let Lookup::Found(record) = overlay.find(log, hash, key, published)? {
-                return Ok(Some(record));
-            }
+        if !self.runs.is_empty() {
+            return self.find_beside_runs(log, hash, key, sight);
         }
-        for run in self.runs.iter() {
-            if let Some(record) = run.find(log, hash, key)? {
+        for overlay in self.overlays() {
+            if let Lookup::Found(record) = overlay.find(log, hash, key, sight)? {
                 return Ok(Some(record));
             }
         }
         self.image.find(log, hash, key)
+    }
+
+    /// While there are runs, an overlay may hold an older record than a run that is not folded in yet.
+    #[cold]
+    fn find_beside_runs<'a>(
+        &self,
+        log: &'a Log,
+        hash: u64,
+        key: &[u8],
+        sight: Sight<'_>,
+    ) -> Result<Option<Record<'a>>> {
+        let mut newest: Option<Record<'a>> = None;
+        let mut consider = |record: Record<'a>| {
+            if newest.is_none_or(|newest| newest.header.seqno.get() < record.header.seqno.get()) {
+                newest = Some(record);
+            }
+        };
+        for overlay in self.overlays() {
+            if let Lookup::Found(record) = overlay.find(log, hash, key, sight)? {
+                consider(record);
+                break;
+            }
+        }
+        for run in self.runs.iter() {
+            if let Some(record) = run.find(log, hash, key)? {
+                consider(record);
+            }
+        }
+        match newest {
+            Some(_) => Ok(newest),
+            None => self.image.find(log, hash, key),
+        }
     }
 
     fn overlays(&self) -> impl Iterator<Item = &Overlay> {

@@ -11,13 +11,12 @@ use crate::extent::{Extent, Geometry};
 use crate::format::footer::Footer;
 use crate::format::index_page::slot_hash;
 use crate::format::meta::{self, Meta};
-use crate::format::record::DELETE;
-use crate::format::roster::SegmentEntry;
+use crate::format::roster::{SEGMENT_MOVED, SegmentEntry};
 use crate::format::run::OFFSET_MAX;
 use crate::format::segment::{Kind, SegmentHeader};
 use crate::log::Log;
 use crate::root::{Root, SEQNO_LIMIT};
-use crate::segment::{HEADER_LEN, Segment};
+use crate::segment::{Segment, Style};
 use crate::tail::next_record;
 
 fn header_at(log: &Log, geometry: Geometry, page: u64) -> Result<SegmentHeader> {
@@ -61,7 +60,7 @@ fn entry_of(
     header: &SegmentHeader,
 ) -> Result<SegmentEntry> {
     let geometry = fixed.geometry;
-    let segment = read_records(log, geometry, extent, header);
+    let segment = read_records(log, geometry, extent, header, fixed.style());
     let footer_at = segment.end_paddr(geometry);
     let room = geometry.paddr(extent.end_page()) - footer_at;
     let footer = usize::try_from(room)
@@ -87,7 +86,10 @@ fn entry_of(
         last_seqno: U64::new(footer.last_seqno),
         dead_bytes: U64::new(0),
         record_count: count(segment.count()),
-        flags: U32::new(0),
+        flags: U32::new(if segment.style.is_moved { SEGMENT_MOVED } else { 0 }),
+        expiring_bytes: U64::new(segment.expiring.bytes),
+        expires_first_ns: U64::new(segment.expiring.first_ns),
+        expires_last_ns: U64::new(segment.expiring.last_ns),
     })
 }
 
@@ -96,7 +98,8 @@ pub(crate) fn rescan(log: &Log, geometry: Geometry, entry: &SegmentEntry) -> Res
     let page = entry.start_page.get();
     let header = header_at(log, geometry, page)?;
     let extent = Extent::new(page, u64::from(entry.data_page_count.get()));
-    let segment = read_records(log, geometry, extent, &header);
+    let style = Style { has_directory: false, is_moved: false };
+    let segment = read_records(log, geometry, extent, &header, style);
     if segment.count() == u64::from(entry.record_count.get()) {
         Ok(segment)
     } else {
@@ -105,25 +108,32 @@ pub(crate) fn rescan(log: &Log, geometry: Geometry, entry: &SegmentEntry) -> Res
 }
 
 /// Reads records from the start of a segment until one does not hold.
-fn read_records(log: &Log, geometry: Geometry, extent: Extent, header: &SegmentHeader) -> Segment {
-    let mut segment = Segment {
+fn read_records(
+    log: &Log,
+    geometry: Geometry,
+    extent: Extent,
+    header: &SegmentHeader,
+    style: Style,
+) -> Segment {
+    let is_moved = header.is_moved();
+    let mut segment = Segment::new(
         extent,
-        seg_id: header.seg_id.get(),
-        base_seqno: header.base_seqno.get(),
-        start_unix_ns: header.start_unix_ns.get(),
-        writer_pid: header.writer_pid.get(),
-        len: HEADER_LEN,
-        live_bytes: 0,
-        entries: Vec::new(),
-    };
-    while let Some(record) =
-        next_record(log, geometry, &segment, segment.base_seqno + segment.count())
-    {
+        header.seg_id.get(),
+        header.base_seqno.get(),
+        header.start_unix_ns.get(),
+        header.writer_pid.get(),
+        Style { is_moved, ..style },
+    );
+    loop {
+        let seqno = (!is_moved).then(|| segment.base_seqno + segment.count());
+        let Some(record) = next_record(log, geometry, &segment, seqno) else { break };
         if segment.len > u64::from(OFFSET_MAX) {
             break;
         }
-        let is_delete = record.header.kind == DELETE;
-        segment.push(slot_hash(record.header.hash64.get()), is_delete, record.header.record_len());
+        segment.push(slot_hash(record.header.hash64.get()), record.key, &record.header);
+    }
+    if is_moved {
+        segment.settle_seqnos();
     }
     segment
 }

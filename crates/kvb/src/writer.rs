@@ -17,13 +17,16 @@ use zerocopy::little_endian::{U32, U64};
 use crate::batch::Batch;
 use crate::core::{Core, Position, lock};
 use crate::error::{Error, Result};
+use crate::extent::Extent;
 use crate::format::index_page::slot_hash;
 use crate::format::journal::{COMMIT, INDEX_DELETE, INDEX_INSERT, INDEX_UPDATE, JournalEntry};
 use crate::format::record::{self, DELETE, MARK_COMMIT, RecordHeader, Stamp};
 use crate::options::Durability;
-use crate::overlay::DELETE_BIT;
+use crate::overlay::{DELETE_BIT, Keep};
 use crate::ring::{Ring, uuid_tag};
 use crate::segment::{HEADER_LEN, Segment, sealed_page_count};
+use crate::unsealed::Unsealed;
+use crate::view::{Segments, View};
 
 /// Overlay entries whose home slots are loaded ahead together.
 const AHEAD: usize = 16;
@@ -195,12 +198,18 @@ impl Core {
                 let is_delete = header.kind == DELETE;
                 let entry = start + active.len + if is_delete { DELETE_BIT } else { 0 };
                 writer.changes.push((slot_hash(hash64), entry));
-                active.push(slot_hash(hash64), is_delete, len);
+                let stamped = crate::format::read(bytes).ok_or(Error::Invalid("short record"))?;
+                let key =
+                    bytes.get(RecordHeader::SIZE..RecordHeader::SIZE + key_len).unwrap_or(&[]);
+                active.push(slot_hash(hash64), key, &stamped);
                 writer.next_seqno += 1;
                 piece_len += len_usize;
             }
             let (piece, behind) = rest.split_at_mut(piece_len);
             self.disk.write_at(start + piece_at, piece).map_err(Error::io("write the log"))?;
+            if let Some(unsealed) = &active.unsealed {
+                unsealed.reach(active.len);
+            }
             // The header of a new segment is as undurable as its first records.
             let from = if piece_at == HEADER_LEN { start } else { start + piece_at };
             writer.written.push((from, start + active.len - from));
@@ -229,23 +238,25 @@ impl Core {
         } else {
             self.next_extent(first_len, remaining, demand.deletes_only)?
         };
-        let segment = Segment {
-            extent: crate::extent::Extent::new(
-                extent.start_page.get(),
-                u64::from(extent.page_count.get()),
-            ),
-            seg_id: extent.seg_id.get(),
-            base_seqno: writer.next_seqno,
-            start_unix_ns: now,
-            writer_pid: self.env.pid(),
-            len: HEADER_LEN,
-            live_bytes: 0,
-            entries: Vec::new(),
-        };
+        let mut segment = Segment::new(
+            Extent::new(extent.start_page.get(), u64::from(extent.page_count.get())),
+            extent.seg_id.get(),
+            writer.next_seqno,
+            now,
+            self.env.pid(),
+            self.fixed.style(),
+        );
         let at = geometry.paddr(segment.extent.start_page);
         self.disk
             .write_at(at, segment.header(0).as_bytes())
             .map_err(Error::io("begin a segment"))?;
+        let unsealed = Arc::new(Unsealed::new(segment.seg_id, at, HEADER_LEN));
+        segment.unsealed = Some(Arc::clone(&unsealed));
+        self.change_view(|view| {
+            let mut segments = Segments::clone(&view.segments);
+            segments.tail.push(unsealed);
+            View { segments: Arc::new(segments), ..view.clone() }
+        });
         writer.active = Some(segment);
         Ok(())
     }
@@ -329,15 +340,28 @@ impl Core {
 
     /// Shows the group to readers.
     fn publish(&self, writer: &Writer) -> Result<()> {
+        // Snapshots are taken between commits.
+        let snapshots = lock(&self.snapshots);
         let view = self.view.load();
-        let before = self.published.load(Ordering::Relaxed);
+        let keep = Keep {
+            published: self.published.load(Ordering::Relaxed),
+            snapshot: snapshots.newest().unwrap_or(0),
+        };
+        if keep.snapshot == 0 {
+            view.active.forget_history();
+        }
+        for segment in writer.filled.iter().chain(&writer.active) {
+            if let Some(unsealed) = &segment.unsealed {
+                view.active.hold(&unsealed.hold);
+            }
+        }
         for chunk in writer.changes.chunks(AHEAD) {
             // Independent loads first: their cache misses overlap.
             let touched =
                 chunk.iter().fold(0, |sum: u64, (hash, _)| sum ^ view.active.touch(*hash));
             std::hint::black_box(touched);
             for &(hash, entry) in chunk {
-                view.active.set(&self.log, hash, entry, before)?;
+                view.active.set(&self.log, hash, entry, keep)?;
             }
         }
         let last = writer.next_seqno - 1;
@@ -357,11 +381,11 @@ impl Core {
             return self.latch(result);
         }
         let in_active = writer.active.as_ref().is_some_and(|active| {
-            let len = active.len + demand.bytes;
-            let pages = sealed_page_count(geometry, len, active.count() + demand.count);
+            let pages = active.sealed_pages_with(geometry, demand.bytes, demand.count);
             pages <= active.extent.page_count
         });
-        let needed = sealed_page_count(geometry, HEADER_LEN + demand.bytes, demand.count);
+        let style = self.fixed.style();
+        let needed = sealed_page_count(geometry, style, HEADER_LEN + demand.bytes, demand.count);
         if in_active || self.lock_supply().has_extent(needed, demand.deletes_only) {
             return Ok(());
         }
@@ -389,16 +413,16 @@ impl Core {
     /// The extents that the pieces of a group larger than a segment will take.
     fn pieces(&self, batches: &[Batch]) -> Result<Pieces> {
         let geometry = self.geometry();
-        let max = self.fixed.segment_page_max;
+        let (max, style) = (self.fixed.segment_page_max, self.fixed.style());
         let mut pieces = Pieces { ordinary: 0, oversized_pages: 0 };
         let (mut len, mut count) = (HEADER_LEN, 0);
         for batch in batches {
             let mut rest = batch.bytes.as_slice();
             while !rest.is_empty() {
                 let record = record_len(rest)?;
-                if count == 0 || sealed_page_count(geometry, len + record, count + 1) > max {
+                if count == 0 || sealed_page_count(geometry, style, len + record, count + 1) > max {
                     (len, count) = (HEADER_LEN, 0);
-                    match sealed_page_count(geometry, len + record, 1) {
+                    match sealed_page_count(geometry, style, len + record, 1) {
                         pages if pages > max => pieces.oversized_pages += pages,
                         _ => pieces.ordinary += 1,
                     }

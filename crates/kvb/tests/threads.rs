@@ -20,7 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use host::{Disk, Fault, FileDisk, Keep, LockError, Mapping, MemoryDisk, SimDisk, SystemEnv};
+use host::{Board, Disk, Fault, FileDisk, Keep, LockError, Mapping, MemoryDisk, Pin, SimDisk, SystemEnv};
 use kvb::{Batch, Bucket, Durability, Error, Options};
 
 /// Keys that one batch writes together.
@@ -310,6 +310,18 @@ impl SlowDisk {
 }
 
 impl Disk for SlowDisk {
+    fn board(&self, offset: u64) -> io::Result<Board> {
+        self.memory.board(offset)
+    }
+
+    fn pin(&self, byte: u64) -> io::Result<Pin> {
+        self.memory.pin(byte)
+    }
+
+    fn is_pinned(&self, below: u64) -> io::Result<bool> {
+        self.memory.is_pinned(below)
+    }
+
     fn len(&self) -> io::Result<u64> {
         self.memory.len()
     }

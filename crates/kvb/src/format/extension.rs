@@ -50,7 +50,7 @@ on_disk! {
         pub image_id: U64,
         /// The image holds every record up to this seqno.
         pub image_seqno: U64,
-        /// Reserved for compaction output covered by the image; 0.
+        /// Segments of moved records up to this id are in the image.
         pub image_seg_id: U64,
         /// First page of the extent that holds the segment table, or 0.
         pub table_start_page: U64,
@@ -68,8 +68,12 @@ on_disk! {
         pub hash_key: [u8; 16],
         /// CRC-32C that ends the roster of this very checkpoint.
         pub roster_crc32c: U32,
+        /// The page in which a writer tells readers of other processes where it is.
+        pub bulletin_page: U64,
+        /// Segments the image may name that are gone since it was written.
+        pub image_gone: U64,
         /// Zeros.
-        pub reserved: [u8; 32],
+        pub reserved: [u8; 16],
         /// CRC-32C of all fields above.
         pub crc32c: U32,
     }

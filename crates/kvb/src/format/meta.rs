@@ -15,7 +15,7 @@ pub const OFFSET: usize = 128;
 
 /// The extent holds an index image from its second page on.
 pub const KIND_IMAGE: u16 = 1;
-/// The extent holds a sealed segment's run and filter.
+/// The extent holds a sealed segment's run, filter and key directory.
 pub const KIND_SIDE: u16 = 2;
 /// The extent holds the segment table.
 pub const KIND_TABLE: u16 = 3;
@@ -24,6 +24,8 @@ pub const KIND_TABLE: u16 = 3;
 pub const SECTION_RUN: u32 = 1;
 /// Section of filter words over the run's slot hashes.
 pub const SECTION_FILTER: u32 = 2;
+/// Section of a key directory.
+pub const SECTION_DIRECTORY: u32 = 4;
 /// Section of segment entries.
 pub const SECTION_TABLE: u32 = 3;
 

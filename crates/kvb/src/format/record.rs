@@ -76,6 +76,11 @@ impl RecordHeader {
         self.reserved16.get() & MARK_COMMIT != 0
     }
 
+    /// True if compaction moved the record here.
+    pub fn is_moved(&self) -> bool {
+        self.reserved16.get() & MARK_MOVED != 0
+    }
+
     /// Decodes a header and checks its CRC and that its fields are ones this code writes.
     pub fn decode(bytes: &[u8]) -> Option<RecordHeader> {
         let (header, _) = RecordHeader::read_from_prefix(bytes).ok()?;

@@ -13,6 +13,13 @@ pub const MAGIC: u32 = 0x5242_564B;
 /// Offset in the superblock's page.
 pub const OFFSET: usize = 512;
 
+/// `kind` of an extent the log may go to.
+pub const NAMED_LOG: u32 = 0;
+/// `kind` of an extent that compaction writes to. It counts only when it is registered.
+pub const NAMED_OUTPUT: u32 = 1;
+/// `flags` of a segment of moved records, which stand in key order and not in that of seqnos.
+pub const SEGMENT_MOVED: u32 = 1;
+
 on_disk! {
     /// Head of the roster; named extents, then segment entries, then a CRC-32C of it all follow.
     pub struct RosterHead (32 bytes) {
@@ -40,14 +47,14 @@ on_disk! {
         pub seg_id: U64,
         /// Length in pages.
         pub page_count: U32,
-        /// 0: log. Others are refused.
+        /// [`NAMED_LOG`] or [`NAMED_OUTPUT`]. Others are refused.
         pub kind: U32,
     }
 }
 
 on_disk! {
     /// A registered segment: its data extent, and its side data in the extent right behind.
-    pub struct SegmentEntry (56 bytes) {
+    pub struct SegmentEntry (80 bytes) {
         /// First page of the data extent.
         pub start_page: U64,
         /// Pages of the data extent.
@@ -56,16 +63,22 @@ on_disk! {
         pub meta_page_count: U32,
         /// The segment's id.
         pub seg_id: U64,
-        /// Seqno of its first record.
+        /// Lowest seqno in it: of the log, that of its first record.
         pub base_seqno: U64,
-        /// Seqno of its last record.
+        /// Highest seqno in it.
         pub last_seqno: U64,
         /// Bytes of records known to be dead, best effort.
         pub dead_bytes: U64,
         /// Records in it.
         pub record_count: U32,
-        /// 0. Others are refused.
+        /// [`SEGMENT_MOVED`] or 0. Others are refused.
         pub flags: U32,
+        /// Bytes of records that expire some day.
+        pub expiring_bytes: U64,
+        /// When the first of those expires.
+        pub expires_first_ns: U64,
+        /// When the last of those expires.
+        pub expires_last_ns: U64,
     }
 }
 
@@ -124,8 +137,8 @@ impl Roster {
             named.chunks_exact(NamedExtent::SIZE).filter_map(read).collect();
         let sealed: Vec<SegmentEntry> =
             sealed.chunks_exact(SegmentEntry::SIZE).filter_map(read).collect();
-        let known = named.iter().all(|extent| extent.kind.get() == 0)
-            && sealed.iter().all(|entry| entry.flags.get() == 0);
+        let known = named.iter().all(|extent| extent.kind.get() <= NAMED_OUTPUT)
+            && sealed.iter().all(|entry| entry.flags.get() <= SEGMENT_MOVED);
         known.then_some(Roster { named, sealed })
     }
 }

@@ -8,6 +8,8 @@ use super::on_disk;
 
 /// Bit of `offset` that says the record is a DELETE.
 pub const DELETE_BIT: u32 = 1 << 31;
+/// `seqno_delta` of a record too far from the segment's lowest seqno.
+pub const DELTA_FAR: u32 = u32::MAX;
 /// Largest offset a run can name.
 pub const OFFSET_MAX: u32 = DELETE_BIT - 1;
 
@@ -18,7 +20,7 @@ on_disk! {
         pub slot_hash: U64,
         /// Offset from the start of the segment; the top bit marks a DELETE.
         pub offset: U32,
-        /// Seqno less the segment's first.
+        /// Seqno less the segment's lowest; [`DELTA_FAR`] if the record must be asked.
         pub seqno_delta: U32,
     }
 }

@@ -11,6 +11,8 @@ pub const FLAG_DATA: u64 = 1 << 0;
 pub const FLAG_FREE: u64 = 1 << 1;
 /// The extent holds an index image, a segment table or a segment's side data.
 pub const FLAG_META: u64 = 1 << 2;
+/// The records were moved here by compaction: each is committed by itself, and they stand in key order.
+pub const FLAG_MOVED: u64 = 1 << 3;
 /// Flags a reader must understand; the low half may be ignored.
 pub const FLAGS_REQUIRED: u64 = 0xFFFF_FFFF_0000_0000;
 
@@ -30,7 +32,7 @@ on_disk! {
     pub struct SegmentHeader (52 bytes) {
         /// Never issued twice; of a segment's side data: the segment's; of a free extent: 0.
         pub seg_id: U64,
-        /// Seqno of the first record.
+        /// Seqno of the first record; of moved records the lowest, once sealed.
         pub base_seqno: U64,
         /// When the segment was begun.
         pub start_unix_ns: U64,
@@ -72,6 +74,11 @@ impl SegmentHeader {
             FLAG_META => Some(Kind::Meta),
             _ => None,
         }
+    }
+
+    /// True if the segment holds moved records.
+    pub fn is_moved(&self) -> bool {
+        self.flags.get() & FLAG_MOVED != 0
     }
 
     /// A header for a free or side-data extent of this many pages, whose length is known at once.

@@ -18,6 +18,8 @@ pub const FLAG_ZSTD: u64 = 1 << 0;
 pub const FLAG_EXTENSION: u64 = 1 << 1;
 /// `hash64` is SipHash-2-4 under a key in the extension instead of XXH3-64.
 pub const FLAG_SIPHASH: u64 = 1 << 2;
+/// Sealed segments have no key directory.
+pub const FLAG_NO_DIRECTORY: u64 = 1 << 3;
 /// Flags a reader must understand; the low half may be ignored.
 pub const FLAGS_REQUIRED: u64 = 0xFFFF_FFFF_0000_0000;
 /// The required flags this code understands.

@@ -1,0 +1,241 @@
+//! From what mounting found to an open bucket in memory.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+
+use arc_swap::ArcSwap;
+use host::{Disk, Env};
+
+use crate::clock::Clock;
+use crate::core::{Core, Mode, Supply};
+use crate::error::Result;
+use crate::extent::{Extent, Geometry};
+use crate::format::extension::HASH_SIP;
+use crate::format::roster::{SEGMENT_MOVED, SegmentEntry};
+use crate::hash::KeyHash;
+use crate::image::Image;
+use crate::keeper::{Keeper, Kept};
+use crate::log::Log;
+use crate::mount::{MountReport, Parts, named_extent, segment_extent, table_place};
+use crate::options::Options;
+use crate::overlay::{DELETE_BIT, Overlay};
+use crate::queue::Queue;
+use crate::ring::Ring;
+use crate::runs::Run;
+use crate::sealed::{Hold, Sealed};
+use crate::segment::Segment;
+use crate::snapshot::Snapshots;
+use crate::space::Space;
+use crate::stats::Counters;
+use crate::view::{Segments, View};
+use crate::walk::rescan;
+use crate::writer::Writer;
+
+/// Runs with more entries than this in all are probed where they lie and folded in later, so that opening stays
+/// quick.
+const LOAD_MAX: usize = 32 << 10;
+
+/// Builds the bucket.
+pub(crate) fn assemble(
+    disk: Arc<dyn Disk>,
+    env: Arc<dyn Env>,
+    options: &Options,
+    read_only: bool,
+    log: Log,
+    parts: &Parts,
+    report: &mut MountReport,
+) -> Result<Core> {
+    let fixed = parts.fixed.clone();
+    let geometry = fixed.geometry;
+    let clock = Clock::new(Arc::clone(&env), parts.tail.stamps);
+    let sealed: Vec<Arc<Sealed>> = parts
+        .segments
+        .iter()
+        .map(|entry| Arc::new(Sealed::new(*entry, Hold::default())))
+        .collect();
+    let view = build_view(&log, &env, parts, &sealed, read_only, report)?;
+    let has_runs = !view.runs.is_empty();
+    let position = parts.position();
+    let hash =
+        if fixed.hash_kind == HASH_SIP { KeyHash::sip(&fixed.hash_key) } else { KeyHash::Xxh3 };
+    let ring =
+        Ring::new(geometry, fixed.journal_start_page, fixed.journal_page_count, parts.ring.next);
+    Ok(Core {
+        disk,
+        env,
+        mode: Mode {
+            durability: options.durability,
+            background: options.background,
+            overlay_min: options.overlay_min,
+            read_only,
+        },
+        hash,
+        log,
+        clock,
+        view: ArcSwap::from_pointee(view),
+        view_change: Mutex::new(()),
+        published: AtomicU64::new(position.seqno),
+        position: Mutex::new(position),
+        moved_seg_id: AtomicU64::new(moved_seg_id(parts)),
+        snapshots: Mutex::new(Snapshots::default()),
+        queue: Queue::default(),
+        writer: Mutex::new(Writer::new(parts.next_seqno(), ring)),
+        keeper: Mutex::new(keeper(parts, &sealed)),
+        supply: Mutex::new(Supply::default()),
+        supply_changed: Condvar::new(),
+        merging: Mutex::new(()),
+        merge_due: Mutex::new(has_runs),
+        merge_changed: Condvar::new(),
+        index_bad: AtomicBool::new(false),
+        stopped: AtomicBool::new(false),
+        stop_reason: OnceLock::new(),
+        counters: Counters::default(),
+        fixed,
+    })
+}
+
+/// Every moved record that is registered is in the image or gets into the overlay before it is frozen.
+fn moved_seg_id(parts: &Parts) -> u64 {
+    let moved = parts.segments.iter().filter(|entry| entry.flags.get() & SEGMENT_MOVED != 0);
+    let newest = moved.map(|entry| entry.seg_id.get()).max();
+    newest.unwrap_or(0).max(parts.root.extension.image_seg_id.get())
+}
+
+fn keeper(parts: &Parts, sealed: &[Arc<Sealed>]) -> Keeper {
+    let superblock = &parts.root.superblock;
+    let b_page = parts.root.extension.b_page.get();
+    let free_map = Extent::new(superblock.fsm_start_page.get(), superblock.fsm_page_count.get());
+    let table = table_place(&parts.root).filter(|_| parts.is_table_sound);
+    let mut used: Vec<Extent> = parts.segments.iter().map(segment_extent).collect();
+    used.extend(parts.root.roster.named.iter().map(named_extent));
+    used.extend(parts.aborted.iter().map(segment_extent));
+    used.extend(parts.image.map(|image| image.extent));
+    used.extend(table.map(|table| table.extent));
+    if free_map.start_page >= parts.fixed.segment_start_page {
+        used.push(Extent::new(free_map.start_page - 1, free_map.page_count + 1));
+    }
+    let high_water = superblock.segment_end_page.get();
+    let in_table = |entry: &&SegmentEntry| {
+        table.is_some()
+            && !parts.root.roster.sealed.iter().any(|fresh| fresh.seg_id == entry.seg_id)
+    };
+    let fresh = parts.segments.iter().filter(|entry| !in_table(entry));
+    let kept = |sealed: &Arc<Sealed>| {
+        let entry = sealed.entry;
+        (entry.start_page.get(), Kept { entry, sealed: Arc::clone(sealed) })
+    };
+    Keeper {
+        epoch: superblock.epoch.get(),
+        b_page,
+        space: Space::complement(parts.fixed.segment_start_page, high_water, b_page, &mut used),
+        segments: sealed.iter().map(kept).collect(),
+        fresh: fresh.map(|entry| entry.start_page.get()).collect(),
+        table,
+        named: parts.root.roster.named.clone(),
+        next_seg_id: parts.root.extension.next_seg_id.get(),
+        tail_seqno: parts.root.extension.tail_seqno.get(),
+        image: parts.image.unwrap_or(Image::void(parts.fixed.geometry).place),
+        free_map,
+        retired: Vec::new(),
+        damaged: None,
+        dead_early: HashMap::new(),
+    }
+}
+
+/// The index as of the last commit: image, then runs of what it does not cover, then the tail.
+fn build_view(
+    log: &Log,
+    env: &Arc<dyn Env>,
+    parts: &Parts,
+    sealed: &[Arc<Sealed>],
+    read_only: bool,
+    report: &mut MountReport,
+) -> Result<View> {
+    let geometry = parts.fixed.geometry;
+    let image = match parts.image {
+        Some(place) => Image::new(place, geometry),
+        None => Image::void(geometry),
+    };
+    let image_seqno = image.place.seqno;
+    let newer: Vec<&Arc<Sealed>> = sealed.iter().filter(|sealed| !image.covers(sealed)).collect();
+    let mut layers = Vec::new();
+    for sealed in &newer {
+        layers.push(match sealed.run(log, &parts.fixed) {
+            Some(run) => Layer::Run(*run),
+            None => {
+                report.runs_rebuilt += 1;
+                Layer::Rescanned(rescan(log, geometry, &sealed.entry)?)
+            }
+        });
+    }
+    report.runs = u64::try_from(layers.len()).unwrap_or(u64::MAX);
+    let in_tail: usize = parts.tail.segments.iter().map(|segment| segment.entries.len()).sum();
+    let in_runs: usize = layers.iter().map(Layer::len).sum();
+    let must_load = report.runs_rebuilt > 0;
+    let load_runs = in_runs <= LOAD_MAX || must_load;
+    let room = in_tail + if load_runs { in_runs } else { 0 };
+    let active = Overlay::with_room(room.max(1024), env.random_u64());
+    newer.iter().for_each(|sealed| active.hold(&sealed.hold));
+    let unsealed = parts.tail.segments.iter().filter_map(|segment| segment.unsealed.clone());
+    let unsealed: Vec<_> = unsealed.collect();
+    unsealed.iter().for_each(|unsealed| active.hold(&unsealed.hold));
+    let set = |hash, entry| active.set_if_newest(log, hash, entry);
+    let mut runs = Vec::new();
+    for layer in &layers {
+        match layer {
+            Layer::Run(run) if !load_runs => runs.push(*run),
+            Layer::Run(run) => {
+                for (hash, entry, seqno) in run.in_log_order(log) {
+                    if run.is_moved || seqno > image_seqno {
+                        set(hash, entry)?;
+                    }
+                }
+            }
+            Layer::Rescanned(segment) => load_segment(segment, geometry, image_seqno, set)?,
+        }
+    }
+    // A reader never seals the tail, so if it has to give up the image, only the overlay knows of these.
+    let known_seqno = if read_only { 0 } else { image_seqno };
+    for segment in &parts.tail.segments {
+        load_segment(segment, geometry, known_seqno, set)?;
+    }
+    Ok(View {
+        active: Arc::new(active),
+        frozen: None,
+        runs: runs.into(),
+        image: Arc::new(image),
+        segments: Arc::new(Segments::new(sealed.to_vec(), unsealed)),
+    })
+}
+
+enum Layer {
+    Run(Run),
+    Rescanned(Segment),
+}
+
+impl Layer {
+    fn len(&self) -> usize {
+        match self {
+            Layer::Run(run) => run.count,
+            Layer::Rescanned(segment) => segment.entries.len(),
+        }
+    }
+}
+
+fn load_segment(
+    segment: &Segment,
+    geometry: Geometry,
+    image_seqno: u64,
+    set: impl Fn(u64, u64) -> Result<()>,
+) -> Result<()> {
+    let start = geometry.paddr(segment.extent.start_page);
+    for entry in &segment.entries {
+        let seqno = segment.base_seqno + u64::from(entry.seqno_delta.get());
+        if segment.style.is_moved || seqno > image_seqno {
+            let delete = if entry.is_delete() { DELETE_BIT } else { 0 };
+            set(entry.slot_hash.get(), (start + entry.record_offset()) | delete)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! The records of one segment in the order of their keys.
+
+use std::sync::Arc;
+
+use crate::extent::Geometry;
+use crate::format::directory::{self, DirectoryHead, STRIDE};
+use crate::format::meta;
+use crate::format::roster::SegmentEntry;
+use crate::key_sort::{Item, chunk, sort_by_key};
+use crate::log::Log;
+use crate::runs::SideData;
+
+/// Where each record stands, by key, and of one key the newest first.
+#[derive(Clone, Debug)]
+pub(crate) enum Order {
+    /// As the segment's side data tells.
+    Directory(Directory),
+    /// Sorted in memory.
+    Sorted(Arc<[u32]>),
+}
+
+/// A key directory, read through the mapping.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Directory {
+    count: usize,
+    /// Bytes that all keys begin with.
+    skip: usize,
+    offsets_at: u64,
+    prefixes_at: u64,
+}
+
+impl Directory {
+    /// Finds and checks the directory of a registered segment; `None` if it has none or it is damaged.
+    pub(crate) fn load(
+        log: &Log,
+        geometry: Geometry,
+        uuid: (u64, u64),
+        entry: &SegmentEntry,
+    ) -> Option<Directory> {
+        let side = SideData::load(log, geometry, uuid, entry)?;
+        let (at, bytes) = side.section(meta::SECTION_DIRECTORY)?;
+        let head = directory::decode_head(bytes)?;
+        let count = usize::try_from(head.count.get()).ok()?;
+        let offsets_at = at + u64::try_from(DirectoryHead::SIZE).ok()?;
+        (head.count == entry.record_count).then_some(Directory {
+            count,
+            skip: usize::try_from(head.skip.get()).ok()?,
+            offsets_at,
+            prefixes_at: offsets_at + u64::try_from(count * 4).ok()?,
+        })
+    }
+
+    #[inline]
+    fn offset(&self, log: &Log, index: usize) -> Option<u64> {
+        if index >= self.count {
+            return None;
+        }
+        let at = self.offsets_at + u64::try_from(index * 4).ok()?;
+        let bytes = log.bytes(at, 4)?.try_into().ok()?;
+        Some(u64::from(u32::from_le_bytes(bytes)))
+    }
+
+    #[inline]
+    fn prefix(&self, log: &Log, block: usize) -> u64 {
+        let at = u64::try_from(block * 8).unwrap_or(u64::MAX).saturating_add(self.prefixes_at);
+        let bytes = log.bytes(at, 8).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u64::from_le_bytes)
+    }
+
+    /// The records among which the first with a key at or past `key` is, if any is.
+    fn narrow(&self, log: &Log, start: u64, key: &[u8]) -> (usize, usize) {
+        let first = self.offset(log, 0).map_or(&[][..], |offset| log.key(start + offset));
+        let common = first.get(..self.skip).unwrap_or(first);
+        match key.get(..self.skip).unwrap_or(key).cmp(common) {
+            std::cmp::Ordering::Less => return (0, 0),
+            std::cmp::Ordering::Greater => return (self.count, self.count),
+            std::cmp::Ordering::Equal => {}
+        }
+        let wanted = chunk(key, self.skip);
+        let blocks = self.count.div_ceil(STRIDE);
+        let reaches = partition(0, blocks, |block| self.prefix(log, block) < wanted);
+        let passes = partition(reaches, blocks, |block| self.prefix(log, block) <= wanted);
+        // The block before begins lower but may go on past the key.
+        (reaches.saturating_sub(1) * STRIDE, (passes * STRIDE).min(self.count))
+    }
+}
+
+/// First index in a range for which `is_before` is false, if it is true before and false behind.
+fn partition(from: usize, to: usize, is_before: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (from, to);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if is_before(middle) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+impl Order {
+    /// Sorts records at these offsets of the segment that starts at `start`, given in log order.
+    pub(crate) fn sort(log: &Log, start: u64, offsets: &[u32]) -> Arc<[u32]> {
+        let key = |id: u32| {
+            let offset = usize::try_from(id).ok().and_then(|at| offsets.get(at));
+            offset.map_or(&[][..], |offset| log.key(start + u64::from(*offset)))
+        };
+        let mut items: Vec<Item> =
+            (0_u32..).take(offsets.len()).map(|id| (chunk(key(id), 0), id)).collect();
+        sort_by_key(&mut items, key);
+        let offset = |item: &Item| usize::try_from(item.1).ok().and_then(|at| offsets.get(at));
+        items.iter().filter_map(offset).copied().collect()
+    }
+
+    /// How many records there are.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Order::Directory(directory) => directory.count,
+            Order::Sorted(offsets) => offsets.len(),
+        }
+    }
+
+    /// Offset in the segment of the record at this place in the order.
+    #[inline]
+    pub(crate) fn offset(&self, log: &Log, index: usize) -> Option<u64> {
+        match self {
+            Order::Directory(directory) => directory.offset(log, index),
+            Order::Sorted(offsets) => offsets.get(index).map(|offset| u64::from(*offset)),
+        }
+    }
+
+    /// Place of the first record whose key is at or past `key`, or past it if `skip_equal`.
+    pub(crate) fn seek(&self, log: &Log, start: u64, key: &[u8], skip_equal: bool) -> usize {
+        let (from, to) = match self {
+            Order::Directory(directory) => directory.narrow(log, start, key),
+            Order::Sorted(offsets) => (0, offsets.len()),
+        };
+        let is_before = |index| {
+            let found = self.offset(log, index).map_or(&[][..], |offset| log.key(start + offset));
+            if skip_equal { found <= key } else { found < key }
+        };
+        partition(from, to, is_before)
+    }
+}

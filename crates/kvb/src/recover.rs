@@ -1,0 +1,61 @@
+//! What a writer does to the file before it goes on: the cut of the tail made physical, a gap in the seqnos, a checkpoint.
+//!
+//! Everything here may be done again after a crash in it.
+
+use crate::core::Core;
+use crate::error::{Error, Result, What};
+use crate::format::segment::Kind;
+use crate::mount::{Parts, named_extent, segment_extent};
+use crate::root::restore_a;
+use crate::segment::{Segment, write_passive};
+
+/// Writes a segment's bytes once more, as they are. If the last writer stopped because a sync failed, the system may show
+/// bytes that it will never write by itself; no later sync covers them unless they are written again.
+fn rewrite(core: &Core, segment: &Segment) -> Result<()> {
+    let start = core.geometry().paddr(segment.extent.start_page);
+    let len = usize::try_from(segment.len).map_err(|_| Error::corrupt(What::Record, start))?;
+    let bytes = core.log.bytes(start, len).ok_or_else(|| Error::corrupt(What::Record, start))?;
+    // Copied first: what is borrowed from the mapping must not be written to.
+    let copy = bytes.to_vec();
+    core.disk.write_at(start, &copy).map_err(Error::io("write the tail once more"))
+}
+
+/// Makes the cut physical and the gap durable.
+pub(crate) fn recover(core: &Core, parts: &Parts) -> Result<()> {
+    let geometry = core.geometry();
+    if parts.root.extension.self_page.get() != 0 {
+        restore_a(&*core.disk, &parts.root)?;
+    }
+    let mut keeper = core.lock_keeper();
+    let mut freed = Vec::new();
+    for segment in &parts.tail.segments {
+        if segment.last_seqno() > parts.root.extension.durable_seqno.get() {
+            rewrite(core, segment)?;
+        }
+        freed.extend(keeper.register(core, segment)?);
+    }
+    let pieces = parts.aborted.iter().map(segment_extent);
+    for extent in parts.tail.abandoned.iter().map(named_extent).chain(pieces) {
+        write_passive(&*core.disk, geometry, Kind::Free, extent)?;
+        freed.push(extent);
+    }
+    // Extents nobody began stay in reserve, under new ids: a torn header may have used up the old one.
+    keeper.named = parts.tail.untouched.clone();
+    let mut next_seg_id = keeper.next_seg_id;
+    for named in &mut keeper.named {
+        named.seg_id.set(next_seg_id);
+        next_seg_id += 1;
+    }
+    keeper.next_seg_id = next_seg_id;
+    keeper.tail_seqno = parts.next_seqno();
+    if !parts.aborted.is_empty() {
+        // The table on disk may list them, and would go on doing so.
+        keeper.write_table(core)?;
+    }
+    keeper.checkpoint(core)?;
+    for extent in freed {
+        keeper.space.give_back(extent);
+    }
+    core.lock_supply().reserve.extend(keeper.named.iter().copied());
+    Ok(())
+}

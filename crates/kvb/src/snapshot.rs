@@ -1,0 +1,124 @@
+//! Snapshots: the bucket as of one commit, for as long as it is wanted.
+//!
+//! A snapshot is a view, the seqno of the last commit it may see, and the time by which it judges deadlines. Taking
+//! one copies nothing. While it is open, overlays keep what commits replace, and no space that its view leads to is
+//! given back.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::core::{Core, lock};
+use crate::error::Result;
+use crate::overlay::Sight;
+use crate::scan::{Rows, Scan};
+use crate::value::{Pin, Value};
+use crate::view::View;
+
+/// Which snapshots are open.
+#[derive(Debug, Default)]
+pub(crate) struct Snapshots {
+    /// How many at each seqno.
+    open: BTreeMap<u64, usize>,
+}
+
+impl Snapshots {
+    /// Seqno of the newest.
+    pub(crate) fn newest(&self) -> Option<u64> {
+        self.open.last_key_value().map(|(seqno, _)| *seqno)
+    }
+
+    /// Seqno of the oldest.
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        self.open.first_key_value().map(|(seqno, _)| *seqno)
+    }
+
+    /// How many are open.
+    pub(crate) fn count(&self) -> usize {
+        self.open.values().sum()
+    }
+}
+
+/// The bucket as of one commit. Reads see that commit and judge deadlines by the time it was taken, whatever is
+/// written, merged or compacted meanwhile. Space that only a snapshot needs stays taken until it is dropped.
+pub struct Snapshot<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) view: Arc<View>,
+    pub(crate) seqno: u64,
+    pub(crate) now: u64,
+}
+
+impl Core {
+    /// What is committed now: the view and the last seqno in it.
+    pub(crate) fn current(&self) -> (Arc<View>, u64) {
+        let _no_commits = lock(&self.snapshots);
+        // Order: a commit that is published has its segments in the view.
+        let seqno = self.published.load(Ordering::Acquire);
+        (self.view.load_full(), seqno)
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot<'_> {
+        let mut snapshots = lock(&self.snapshots);
+        let seqno = self.published.load(Ordering::Acquire);
+        let view = self.view.load_full();
+        *snapshots.open.entry(seqno).or_default() += 1;
+        drop(snapshots);
+        Snapshot { core: self, view, seqno, now: self.clock.now() }
+    }
+}
+
+impl<'a> Snapshot<'a> {
+    /// Seqno of the last commit in it.
+    pub fn seqno(&self) -> u64 {
+        self.seqno
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
+        let key = key.as_ref();
+        let hash = self.core.hash.slot_hash(key);
+        let found = self.view.find(&self.core.log, hash, key, Sight::UpTo(self.seqno))?;
+        let found = found.filter(|record| record.header.deadline_ns() > self.now);
+        self.core.counters.got(1, u64::from(found.is_some()));
+        Ok(found.map(|record| Value::new(record.value, Pin::Elsewhere)))
+    }
+
+    /// True if the key has a value.
+    pub fn exists(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// The rows whose keys begin with `prefix`, in key order; from the back in the opposite order.
+    pub fn scan(&self, prefix: impl AsRef<[u8]>) -> Scan<'_> {
+        Scan::new(self.rows(), crate::scan::prefix_range(prefix.as_ref()))
+    }
+
+    /// The rows whose keys are in a range, in key order; from the back in the opposite order.
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Scan<'_> {
+        Scan::new(self.rows(), crate::scan::key_range(&range))
+    }
+
+    fn rows(&self) -> Rows<'_> {
+        Rows { core: self.core, view: Arc::clone(&self.view), seqno: self.seqno, now: self.now, pins: false }
+    }
+}
+
+impl Drop for Snapshot<'_> {
+    fn drop(&mut self) {
+        let mut snapshots = lock(&self.core.snapshots);
+        if let Some(count) = snapshots.open.get_mut(&self.seqno) {
+            *count -= 1;
+            if *count == 0 {
+                snapshots.open.remove(&self.seqno);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Snapshot<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").field("seqno", &self.seqno).finish_non_exhaustive()
+    }
+}

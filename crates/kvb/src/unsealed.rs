@@ -1,0 +1,80 @@
+//! A segment of the log that is not registered yet, as scans know it.
+//!
+//! Scans sort what was written to it since the last one looked, and keep the sorted parts for the next. A part is
+//! joined with the one before it when that is not much larger, so there are few, and every record is sorted a
+//! logarithmic number of times.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::core::lock;
+use crate::format::record::RecordHeader;
+use crate::log::Log;
+use crate::order::Order;
+use crate::sealed::Hold;
+use crate::segment::HEADER_LEN;
+
+/// A segment of the tail.
+#[derive(Debug)]
+pub(crate) struct Unsealed {
+    pub(crate) seg_id: u64,
+    /// Where its header stands.
+    pub(crate) start: u64,
+    /// Held by overlays that name its records.
+    pub(crate) hold: Hold,
+    /// Bytes of header and records written.
+    end: AtomicU64,
+    sorted: Mutex<Sorted>,
+}
+
+#[derive(Debug)]
+struct Sorted {
+    /// Up to where the parts reach.
+    end: u64,
+    /// Offsets in key order.
+    parts: Vec<Arc<[u32]>>,
+}
+
+impl Unsealed {
+    /// A segment written up to `end`.
+    pub(crate) fn new(seg_id: u64, start: u64, end: u64) -> Unsealed {
+        let sorted = Sorted { end: HEADER_LEN, parts: Vec::new() };
+        Unsealed {
+            seg_id,
+            start,
+            hold: Hold::default(),
+            end: AtomicU64::new(end),
+            sorted: Mutex::new(sorted),
+        }
+    }
+
+    /// Its records up to here are written, which a scan needs to know; whether it may see them, their seqnos tell.
+    pub(crate) fn reach(&self, end: u64) {
+        self.end.store(end, Ordering::Release);
+    }
+
+    /// Everything written, in parts that are each in key order.
+    pub(crate) fn orders(&self, log: &Log) -> Vec<Order> {
+        let mut sorted = lock(&self.sorted);
+        let end = self.end.load(Ordering::Acquire);
+        let mut offsets = Vec::new();
+        let mut at = sorted.end;
+        while at < end {
+            let bytes = log.bytes(self.start + at, RecordHeader::SIZE);
+            let header: Option<RecordHeader> = bytes.and_then(crate::format::read);
+            let (Some(header), Ok(offset)) = (header, u32::try_from(at)) else { break };
+            offsets.push(offset);
+            at += header.record_len();
+        }
+        sorted.end = at.max(sorted.end);
+        if !offsets.is_empty() {
+            while let Some(last) = sorted.parts.pop_if(|last| last.len() / 2 <= offsets.len()) {
+                // Back in log order, of which the sort makes use.
+                offsets.extend_from_slice(&last);
+                offsets.sort_unstable();
+            }
+            sorted.parts.push(Order::sort(log, self.start, &offsets));
+        }
+        sorted.parts.iter().cloned().map(Order::Sorted).collect()
+    }
+}
