@@ -20,6 +20,7 @@ use crate::log::Log;
 use crate::mount::{MountReport, Parts, named_extent, segment_extent, table_place};
 use crate::options::Options;
 use crate::overlay::{DELETE_BIT, Overlay};
+use crate::page_set::PageSet;
 use crate::queue::Queue;
 use crate::ring::Ring;
 use crate::runs::Run;
@@ -136,6 +137,7 @@ fn keeper(parts: &Parts, sealed: &[Arc<Sealed>]) -> Keeper {
         next_seg_id: parts.root.extension.next_seg_id.get(),
         tail_seqno: parts.root.extension.tail_seqno.get(),
         image: parts.image.unwrap_or(Image::void(parts.fixed.geometry).place),
+        image_gone: parts.root.extension.image_gone.get(),
         free_map,
         retired: Vec::new(),
         damaged: None,
@@ -204,9 +206,35 @@ fn build_view(
         active: Arc::new(active),
         frozen: None,
         runs: runs.into(),
+        gone: gone(parts, sealed, &image, log.len()),
         image: Arc::new(image),
         segments: Arc::new(Segments::new(sealed.to_vec(), unsealed)),
     })
+}
+
+/// The pages to which slots of the image may lead in vain: all but those of segments it covers.
+fn gone(
+    parts: &Parts,
+    sealed: &[Arc<Sealed>],
+    image: &Image,
+    file_bytes: u64,
+) -> Option<Arc<PageSet>> {
+    if parts.root.extension.image_gone.get() == 0 {
+        return None;
+    }
+    let mut gone = PageSet::below(parts.fixed.geometry.pages(file_bytes));
+    // A segment of the log that the image covers in part was there when it was made.
+    let was_there = |sealed: &&Arc<Sealed>| {
+        image.covers(sealed)
+            || (!sealed.is_moved() && sealed.entry.base_seqno.get() <= image.place.seqno)
+    };
+    sealed.iter().filter(was_there).for_each(|sealed| gone.remove(sealed.extent()));
+    for segment in &parts.tail.segments {
+        if segment.base_seqno <= image.place.seqno {
+            gone.remove(segment.extent);
+        }
+    }
+    Some(Arc::new(gone))
 }
 
 enum Layer {

@@ -210,7 +210,13 @@ impl Core {
         if damaged.is_on_disk() {
             keeper.damaged = Some(damaged);
         }
-        self.change_view(|view| View { image, runs: runs.into(), frozen: None, ..view.clone() });
+        self.change_view(|view| View {
+            image,
+            runs: runs.into(),
+            frozen: None,
+            gone: None,
+            ..view.clone()
+        });
         self.index_bad.store(false, Ordering::Release);
         *lock(&self.merge_due) = true;
         self.merge_changed.notify_all();

@@ -145,7 +145,7 @@ impl Keeper {
             hash_key: fixed.hash_key,
             roster_crc32c: U32::new(roster_crc),
             bulletin_page: U64::new(fixed.bulletin_page),
-            image_gone: U64::new(0),
+            image_gone: U64::new(self.image_gone),
             reserved: [0; 16],
             crc32c: U32::new(0),
         }

@@ -88,6 +88,7 @@ pub(crate) fn create(disk: &Arc<dyn Disk>, env: &Arc<dyn Env>, options: &Options
         next_seg_id: 2,
         tail_seqno: 1,
         image,
+        image_gone: 0,
         free_map: Extent::new(1, 1),
         retired: Vec::new(),
         damaged: None,

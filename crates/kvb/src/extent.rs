@@ -46,6 +46,12 @@ impl Geometry {
         page * self.page_size
     }
 
+    /// The page a byte is in.
+    #[inline]
+    pub(crate) fn page(&self, paddr: u64) -> u64 {
+        paddr >> self.page_size.trailing_zeros()
+    }
+
     /// Pages that hold so many bytes.
     pub(crate) fn pages(&self, bytes: u64) -> u64 {
         // A shift: this is asked for every record.

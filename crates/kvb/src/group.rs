@@ -11,17 +11,29 @@ use crate::log::Log;
 /// How many entries are compared in turn.
 const IN_TURN: u64 = 8;
 
-/// Finds `key` in a group. `paddr_at(i)` is the record of the i-th entry, `None` behind the last.
+/// An entry of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Member {
+    /// Its record is here.
+    At(u64),
+    /// Its record is not there any more.
+    Gone,
+    /// There are no more entries.
+    End,
+}
+
+/// Finds `key` in a group; `member(i)` is its i-th entry.
 #[inline]
 pub(crate) fn find_in_group<'a>(
     log: &'a Log,
     key: &[u8],
-    paddr_at: impl Fn(u64) -> Result<Option<u64>>,
+    member: impl Fn(u64) -> Result<Member>,
 ) -> Result<Option<Record<'a>>> {
     for index in 0..IN_TURN {
-        match paddr_at(index)? {
-            None => return Ok(None),
-            Some(paddr) => {
+        match member(index)? {
+            Member::End => return Ok(None),
+            Member::Gone => {}
+            Member::At(paddr) => {
                 let record = log.record(paddr)?;
                 if record.key == key {
                     return Ok(Some(record));
@@ -29,21 +41,28 @@ pub(crate) fn find_in_group<'a>(
             }
         }
     }
-    find_by_halving(log, key, paddr_at)
+    find_by_halving(log, key, member)
 }
 
 #[cold]
 fn find_by_halving<'a>(
     log: &'a Log,
     key: &[u8],
-    paddr_at: impl Fn(u64) -> Result<Option<u64>>,
+    member: impl Fn(u64) -> Result<Member>,
 ) -> Result<Option<Record<'a>>> {
-    // True from the first entry whose key is not below the wanted one.
+    // The first entry from here on that has a record, which tells about those before it too.
+    let standing = |mut index: u64| -> Result<Option<Record<'a>>> {
+        loop {
+            match member(index)? {
+                Member::End => return Ok(None),
+                Member::Gone => index += 1,
+                Member::At(paddr) => return log.record(paddr).map(Some),
+            }
+        }
+    };
+    // True from the first entry behind which no record has a key below the wanted one.
     let reached = |index| -> Result<bool> {
-        Ok(match paddr_at(index)? {
-            None => true,
-            Some(paddr) => log.record(paddr)?.key >= key,
-        })
+        Ok(standing(index)?.is_none_or(|record| record.key >= key))
     };
     let mut low = IN_TURN;
     let mut step = IN_TURN;
@@ -60,8 +79,5 @@ fn find_by_halving<'a>(
             low = middle + 1;
         }
     }
-    match paddr_at(low)? {
-        Some(paddr) => Ok(Some(log.record(paddr)?).filter(|record| record.key == key)),
-        None => Ok(None),
-    }
+    Ok(standing(low)?.filter(|record| record.key == key))
 }

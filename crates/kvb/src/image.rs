@@ -14,9 +14,10 @@ use crate::error::{Error, Result, What};
 use crate::extent::{Extent, Geometry};
 use crate::format::index_page::{self, EMPTY, IndexPageHeader, IndexSlot, SENTINEL};
 use crate::format::record::Record;
-use crate::group::find_in_group;
+use crate::group::{Member, find_in_group};
 use crate::liveness::Liveness;
 use crate::log::Log;
+use crate::page_set::PageSet;
 use crate::sealed::Sealed;
 use crate::slot_filter::SlotFilter;
 
@@ -178,6 +179,12 @@ impl Image {
         Ok(index_page::slots(page, usize::try_from(in_page).expect("in a page")))
     }
 
+    /// The page of the file that a record is in.
+    #[inline]
+    pub(crate) fn page_of(&self, paddr: u64) -> u64 {
+        self.geometry.page(paddr)
+    }
+
     /// Home slot of a hash.
     #[inline]
     pub(crate) fn home(&self, hash: u64) -> u64 {
@@ -238,13 +245,15 @@ impl Image {
         Ok(())
     }
 
-    /// The newest record of a key in this image.
+    /// The newest record of a key in this image. Slots that lead to pages of segments that are gone say nothing:
+    /// overlays know where those records are now, if they are anywhere.
     #[inline]
     pub(crate) fn find<'a>(
         &self,
         log: &'a Log,
         hash: u64,
         key: &[u8],
+        gone: Option<&PageSet>,
     ) -> Result<Option<Record<'a>>> {
         if self.digest.get().is_some_and(|digest| !digest.filter.may_contain(hash)) {
             return Ok(None);
@@ -252,8 +261,12 @@ impl Image {
         match self.first_of(log, hash)? {
             Some(first) => find_in_group(log, key, |index| {
                 let slot = self.slot(log, first + index)?;
-                let inside = index <= self.slot_mask && slot.hash64.get() == hash;
-                Ok(inside.then(|| slot.record_paddr.get()))
+                if index > self.slot_mask || slot.hash64.get() != hash {
+                    return Ok(Member::End);
+                }
+                let paddr = slot.record_paddr.get();
+                let is_gone = gone.is_some_and(|gone| gone.contains(self.geometry.page(paddr)));
+                Ok(if is_gone { Member::Gone } else { Member::At(paddr) })
             }),
             None => Ok(None),
         }

@@ -7,12 +7,15 @@ use crate::error::Result;
 use crate::format::index_page::{self, EMPTY, IndexSlot, SENTINEL};
 use crate::image::Image;
 use crate::log::Log;
+use crate::page_set::PageSet;
 
 /// Entries of an image, by their home slot in a table of `new_slots`, then by hash, then as they stood.
 pub(crate) struct ImageWalk<'a> {
     image: &'a Image,
     log: &'a Log,
     new_slots: u64,
+    /// Slots that lead here are passed over.
+    gone: Option<&'a PageSet>,
     /// Which part of a larger table is being filled.
     pass: u64,
     passes: u64,
@@ -31,9 +34,15 @@ struct Cursor<'a> {
 }
 
 impl<'a> ImageWalk<'a> {
-    pub(crate) fn new(image: &'a Image, log: &'a Log, new_slots: u64) -> ImageWalk<'a> {
+    pub(crate) fn new(
+        image: &'a Image,
+        log: &'a Log,
+        new_slots: u64,
+        gone: Option<&'a PageSet>,
+    ) -> ImageWalk<'a> {
         let passes = (new_slots / image.slot_count()).max(1);
-        let mut walk = ImageWalk { image, log, new_slots, pass: 0, passes, cursors: Vec::new() };
+        let mut walk =
+            ImageWalk { image, log, new_slots, gone, pass: 0, passes, cursors: Vec::new() };
         walk.restart();
         walk
     }
@@ -122,7 +131,8 @@ impl<'a> ImageWalk<'a> {
                 break;
             }
             let is_in_pass = self.passes == 1 || (hash & (self.new_slots - 1)) / slots == self.pass;
-            if is_in_pass && home.is_some_and(|home| cursor.homes.contains(&home)) {
+            let is_gone = self.gone.is_some_and(|gone| gone.contains(self.image.page_of(paddr)));
+            if is_in_pass && !is_gone && home.is_some_and(|home| cursor.homes.contains(&home)) {
                 cursor.head = Some((hash, paddr));
             }
         }

@@ -79,6 +79,8 @@ pub(crate) struct Keeper {
     pub(crate) next_seg_id: u64,
     pub(crate) tail_seqno: u64,
     pub(crate) image: ImagePlace,
+    /// Segments the image may name that are gone since it was made.
+    pub(crate) image_gone: u64,
     pub(crate) free_map: Extent,
     pub(crate) retired: Vec<Retired>,
     /// The image on disk if it was found damaged and given up by readers.

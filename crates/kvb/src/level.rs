@@ -31,7 +31,7 @@ impl Part {
     /// Where the record at a place in the order is.
     #[inline]
     pub(crate) fn paddr(&self, log: &Log, index: usize) -> Option<u64> {
-        Some(self.start + self.order.offset(log, index)?)
+        Some(self.start + self.order.place(log, index)?.offset())
     }
 
     fn first_key<'a>(&self, log: &'a Log) -> &'a [u8] {

@@ -52,7 +52,7 @@ impl Core {
         let view = self.view.load_full();
         let Some(frozen) = &view.frozen else { return Ok(()) };
         tracing::debug!(entries = frozen.overlay.len(), "rehash_start");
-        match self.build_image(&view.image, frozen) {
+        match self.build_image(&view, frozen) {
             Ok(merged) => {
                 let old = Arc::clone(&view.image);
                 drop(view);
@@ -133,7 +133,8 @@ impl Core {
     }
 
     /// Writes a new image beside the old one.
-    fn build_image(&self, old: &Image, frozen: &Frozen) -> Result<Merged> {
+    fn build_image(&self, view: &View, frozen: &Frozen) -> Result<Merged> {
+        let old = &*view.image;
         let mut puts = 0;
         frozen.overlay.for_each(|_, entry| puts += u64::from(entry & DELETE_BIT == 0));
         let mut keys = old.place.used + puts;
@@ -143,7 +144,7 @@ impl Core {
         let mut page_count = self.image_pages(old.place.page_count(), keys);
         loop {
             // The count takes equal hashes for equal keys; if that was wrong, there are more.
-            match self.build_image_of(old, frozen, page_count, keys)? {
+            match self.build_image_of(view, frozen, page_count, keys)? {
                 Some(merged) => return Ok(merged),
                 None => page_count *= 2,
             }
@@ -153,7 +154,7 @@ impl Core {
     /// Writes a new image of so many pages; `None` if they are too few.
     fn build_image_of(
         &self,
-        old: &Image,
+        view: &View,
         frozen: &Frozen,
         page_count: u64,
         keys: u64,
@@ -167,7 +168,7 @@ impl Core {
         let id = self.env.random_u64();
         let mut builder = ImageBuilder::new(self, extent, id, keys);
         let mut dead = Dead { segments, bytes: HashMap::new() };
-        let merged = self.stream(old, &frozen.overlay, &mut builder, &mut dead);
+        let merged = self.stream(view, &frozen.overlay, &mut builder, &mut dead);
         let result = merged.and_then(|is_whole| {
             if !is_whole {
                 return Ok(None);
@@ -202,14 +203,15 @@ impl Core {
     /// Feeds the builder in the order of the new table; false if the table is too small.
     fn stream(
         &self,
-        old: &Image,
+        view: &View,
         overlay: &Overlay,
         builder: &mut ImageBuilder<'_>,
         dead: &mut Dead,
     ) -> Result<bool> {
         let new_slots = builder.slot_count();
         // A larger table is filled in several passes over the old one, a smaller one by weaving its parts.
-        let mut walk = ImageWalk::new(old, &self.log, new_slots);
+        let mut walk = 
+            ImageWalk::new(&view.image, &self.log, new_slots, view.gone.as_deref());
         // The changes are sorted part by part of the table, which takes that much less memory.
         let parts = SORT_PARTS.min(new_slots);
         let mut changes: Vec<Change> = Vec::new();
@@ -323,6 +325,7 @@ impl Core {
         for (start_page, bytes) in merged.dead {
             keeper.add_dead(start_page, bytes);
         }
+        keeper.image_gone = 0;
         let extent = std::mem::replace(&mut keeper.image, image.place).extent;
         if extent.start_page != 0 {
             // After a rebuild the image that readers may hold is the damaged one.
@@ -331,7 +334,7 @@ impl Core {
         }
         // Order: the checkpoint syncs every record the image names before it names the image.
         keeper.checkpoint(self)?;
-        self.change_view(|view| View { image, frozen: None, ..view.clone() });
+        self.change_view(|view| View { image, frozen: None, gone: None, ..view.clone() });
         keeper.release(self)
     }
 }

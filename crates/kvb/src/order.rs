@@ -6,6 +6,7 @@ use crate::extent::Geometry;
 use crate::format::directory::{self, DirectoryHead, STRIDE};
 use crate::format::meta;
 use crate::format::roster::SegmentEntry;
+use crate::format::run::{DELETE_BIT, OFFSET_MAX};
 use crate::key_sort::{Item, chunk, sort_by_key};
 use crate::log::Log;
 use crate::runs::SideData;
@@ -17,6 +18,23 @@ pub(crate) enum Order {
     Directory(Directory),
     /// Sorted in memory.
     Sorted(Arc<[u32]>),
+}
+
+/// Where a record stands in its segment, and whether it is a DELETE.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place(pub(crate) u32);
+
+impl Place {
+    /// Offset from the start of the segment.
+    #[inline]
+    pub(crate) fn offset(self) -> u64 {
+        u64::from(self.0 & OFFSET_MAX)
+    }
+
+    #[inline]
+    pub(crate) fn is_delete(self) -> bool {
+        self.0 & DELETE_BIT != 0
+    }
 }
 
 /// A key directory, read through the mapping.
@@ -51,13 +69,13 @@ impl Directory {
     }
 
     #[inline]
-    fn offset(&self, log: &Log, index: usize) -> Option<u64> {
+    fn place(&self, log: &Log, index: usize) -> Option<u32> {
         if index >= self.count {
             return None;
         }
         let at = self.offsets_at + u64::try_from(index * 4).ok()?;
         let bytes = log.bytes(at, 4)?.try_into().ok()?;
-        Some(u64::from(u32::from_le_bytes(bytes)))
+        Some(u32::from_le_bytes(bytes))
     }
 
     #[inline]
@@ -69,7 +87,8 @@ impl Directory {
 
     /// The records among which the first with a key at or past `key` is, if any is.
     fn narrow(&self, log: &Log, start: u64, key: &[u8]) -> (usize, usize) {
-        let first = self.offset(log, 0).map_or(&[][..], |offset| log.key(start + offset));
+        let first = self.place(log, 0);
+        let first = first.map_or(&[][..], |first| log.key(start + Place(first).offset()));
         let common = first.get(..self.skip).unwrap_or(first);
         match key.get(..self.skip).unwrap_or(key).cmp(common) {
             std::cmp::Ordering::Less => return (0, 0),
@@ -100,11 +119,11 @@ fn partition(from: usize, to: usize, is_before: impl Fn(usize) -> bool) -> usize
 }
 
 impl Order {
-    /// Sorts records at these offsets of the segment that starts at `start`, given in log order.
+    /// Sorts records at these places of the segment that starts at `start`, given in log order.
     pub(crate) fn sort(log: &Log, start: u64, offsets: &[u32]) -> Arc<[u32]> {
         let key = |id: u32| {
             let offset = usize::try_from(id).ok().and_then(|at| offsets.get(at));
-            offset.map_or(&[][..], |offset| log.key(start + u64::from(*offset)))
+            offset.map_or(&[][..], |offset| log.key(start + Place(*offset).offset()))
         };
         let mut items: Vec<Item> =
             (0_u32..).take(offsets.len()).map(|id| (chunk(key(id), 0), id)).collect();
@@ -122,12 +141,12 @@ impl Order {
         }
     }
 
-    /// Offset in the segment of the record at this place in the order.
+    /// Where the record at this place in the order stands in the segment.
     #[inline]
-    pub(crate) fn offset(&self, log: &Log, index: usize) -> Option<u64> {
+    pub(crate) fn place(&self, log: &Log, index: usize) -> Option<Place> {
         match self {
-            Order::Directory(directory) => directory.offset(log, index),
-            Order::Sorted(offsets) => offsets.get(index).map(|offset| u64::from(*offset)),
+            Order::Directory(directory) => directory.place(log, index).map(Place),
+            Order::Sorted(offsets) => offsets.get(index).copied().map(Place),
         }
     }
 
@@ -138,7 +157,8 @@ impl Order {
             Order::Sorted(offsets) => (0, offsets.len()),
         };
         let is_before = |index| {
-            let found = self.offset(log, index).map_or(&[][..], |offset| log.key(start + offset));
+            let place = self.place(log, index);
+            let found = place.map_or(&[][..], |place| log.key(start + place.offset()));
             if skip_equal { found <= key } else { found < key }
         };
         partition(from, to, is_before)

@@ -10,7 +10,7 @@ use crate::format::meta::{self, Meta};
 use crate::format::record::Record;
 use crate::format::roster::{SEGMENT_MOVED, SegmentEntry};
 use crate::format::run::{DELTA_FAR, RunEntry};
-use crate::group::find_in_group;
+use crate::group::{Member, find_in_group};
 use crate::log::Log;
 use crate::overlay::DELETE_BIT;
 
@@ -128,17 +128,24 @@ impl Run {
         entries.iter().map(change).collect()
     }
 
-    /// The newest record of a key in this segment.
-    pub(crate) fn find<'a>(
-        &self,
-        log: &'a Log,
-        hash: u64,
-        key: &[u8],
-    ) -> Result<Option<Record<'a>>> {
+    /// True unless no record of the segment has this hash.
+    pub(crate) fn may_have_hash(&self, log: &Log, hash: u64) -> bool {
         let filter = log.bytes(self.filter_at, self.filter_len);
-        if filter.is_some_and(|bytes| !filter::may_contain(bytes, hash)) {
-            return Ok(None);
+        filter.is_none_or(|bytes| filter::may_contain(bytes, hash))
+    }
+
+    /// True if the segment has a record of a key that is older than a seqno.
+    pub(crate) fn has_older(&self, log: &Log, hash: u64, key: &[u8], seqno: u64) -> bool {
+        if !self.may_have_hash(log, hash) {
+            return false;
         }
+        (self.first_of(log, hash)..self.count)
+            .map_while(|at| self.entry(log, at).filter(|entry| entry.slot_hash.get() == hash))
+            .any(|entry| self.seqno(log, &entry) < seqno && log.key(self.paddr(&entry)) == key)
+    }
+
+    /// Place of the first entry with a hash at or past this one.
+    fn first_of(&self, log: &Log, hash: u64) -> usize {
         let (mut low, mut high) = (0, self.count);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -148,10 +155,25 @@ impl Run {
                 high = middle;
             }
         }
+        low
+    }
+
+    /// The newest record of a key in this segment.
+    pub(crate) fn find<'a>(
+        &self,
+        log: &'a Log,
+        hash: u64,
+        key: &[u8],
+    ) -> Result<Option<Record<'a>>> {
+        if !self.may_have_hash(log, hash) {
+            return Ok(None);
+        }
+        let low = self.first_of(log, hash);
         find_in_group(log, key, |index| {
             let at = usize::try_from(index).ok().and_then(|index| low.checked_add(index));
             let entry = at.and_then(|at| self.entry(log, at));
-            Ok(entry.filter(|entry| entry.slot_hash.get() == hash).map(|entry| self.paddr(&entry)))
+            let entry = entry.filter(|entry| entry.slot_hash.get() == hash);
+            Ok(entry.map_or(Member::End, |entry| Member::At(self.paddr(&entry))))
         })
     }
 }

@@ -11,7 +11,7 @@ use crate::extent::{Extent, Geometry};
 use crate::format::roster::{SEGMENT_MOVED, SegmentEntry};
 use crate::format::run::RunEntry;
 use crate::log::Log;
-use crate::order::{Directory, Order};
+use crate::order::{Directory, Order, Place};
 use crate::runs::Run;
 use crate::walk::rescan;
 
@@ -78,7 +78,7 @@ impl Sealed {
 
     /// Offsets of its records in log order.
     fn offsets(&self, log: &Log, fixed: &Fixed) -> Result<Vec<u32>> {
-        let offset = |entry: RunEntry| u32::try_from(entry.record_offset()).unwrap_or(u32::MAX);
+        let offset = |entry: RunEntry| entry.offset.get();
         let mut offsets: Vec<u32> = match self.run(log, fixed) {
             Some(run) => {
                 (0..run.count).filter_map(|at| run.entry(log, at)).map(offset).collect()
@@ -88,7 +88,7 @@ impl Sealed {
                 segment.entries.iter().copied().map(offset).collect()
             }
         };
-        offsets.sort_unstable();
+        offsets.sort_unstable_by_key(|offset| Place(*offset).offset());
         Ok(offsets)
     }
 }

@@ -355,11 +355,10 @@ impl Segment {
     /// The key directory.
     fn directory(&self, log: &Log, geometry: Geometry) -> Vec<u8> {
         let start = geometry.paddr(self.extent.start_page);
-        let offset = |at: u32| {
-            let entry = usize::try_from(at).ok().and_then(|at| self.entries.get(at));
-            entry.map_or(0, RunEntry::record_offset)
+        let entry = |at: u32| usize::try_from(at).ok().and_then(|at| self.entries.get(at));
+        let key = |at: u32| {
+            entry(at).map_or(&[][..], |entry| log.key(start + entry.record_offset()))
         };
-        let key = |at: u32| log.key(start + offset(at));
         let mut order: Vec<Item> = self.prefixes.iter().copied().zip(0_u32..).collect();
         if !self.style.is_moved {
             sort_by_key(&mut order, key);
@@ -373,10 +372,8 @@ impl Segment {
             .step_by(STRIDE)
             .map(|item| U64::new(chunk(key(item.1), skip)))
             .collect();
-        let offsets: Vec<U32> = order
-            .iter()
-            .map(|item| U32::new(u32::try_from(offset(item.1)).unwrap_or(u32::MAX)))
-            .collect();
+        let offsets: Vec<U32> =
+            order.iter().filter_map(|item| entry(item.1)).map(|entry| entry.offset).collect();
         directory::encode(u32::try_from(skip).unwrap_or(0), &offsets, &prefixes)
     }
 }

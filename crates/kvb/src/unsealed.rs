@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::core::lock;
-use crate::format::record::RecordHeader;
+use crate::format::record::{DELETE, RecordHeader};
+use crate::format::run::DELETE_BIT;
 use crate::log::Log;
-use crate::order::Order;
+use crate::order::{Order, Place};
 use crate::sealed::Hold;
 use crate::segment::HEADER_LEN;
 
@@ -63,7 +64,7 @@ impl Unsealed {
             let bytes = log.bytes(self.start + at, RecordHeader::SIZE);
             let header: Option<RecordHeader> = bytes.and_then(crate::format::read);
             let (Some(header), Ok(offset)) = (header, u32::try_from(at)) else { break };
-            offsets.push(offset);
+            offsets.push(if header.kind == DELETE { offset | DELETE_BIT } else { offset });
             at += header.record_len();
         }
         sorted.end = at.max(sorted.end);
@@ -71,7 +72,7 @@ impl Unsealed {
             while let Some(last) = sorted.parts.pop_if(|last| last.len() / 2 <= offsets.len()) {
                 // Back in log order, of which the sort makes use.
                 offsets.extend_from_slice(&last);
-                offsets.sort_unstable();
+                offsets.sort_unstable_by_key(|offset| Place(*offset).offset());
             }
             sorted.parts.push(Order::sort(log, self.start, &offsets));
         }

@@ -12,6 +12,7 @@ use crate::image::Image;
 use crate::level::Level;
 use crate::log::Log;
 use crate::overlay::{Lookup, Overlay, Sight};
+use crate::page_set::PageSet;
 use crate::runs::Run;
 use crate::sealed::Sealed;
 use crate::unsealed::Unsealed;
@@ -69,6 +70,8 @@ pub(crate) struct View {
     pub(crate) runs: Arc<[Run]>,
     /// The image.
     pub(crate) image: Arc<Image>,
+    /// Pages of segments that are gone since the image was made.
+    pub(crate) gone: Option<Arc<PageSet>>,
     /// All that the layers may lead to, and more.
     pub(crate) segments: Arc<Segments>,
 }
@@ -104,7 +107,7 @@ impl View {
                 return Ok(Some(record));
             }
         }
-        self.image.find(log, hash, key)
+        self.image.find(log, hash, key, self.gone.as_deref())
     }
 
     /// While there are runs, an overlay may hold an older record than a run that is not folded in yet.
@@ -135,7 +138,7 @@ impl View {
         }
         match newest {
             Some(_) => Ok(newest),
-            None => self.image.find(log, hash, key),
+            None => self.image.find(log, hash, key, self.gone.as_deref()),
         }
     }
 

@@ -1,6 +1,6 @@
 //! A key directory: the records of a sealed segment in the order of their keys.
 //!
-//! Head, then the offset of every record as 32 bits, then eight key bytes of every [`STRIDE`]-th as a big-endian
+//! Head, then the offset of every record as 32 bits with the top one set for DELETEs, then eight key bytes of every [`STRIDE`]-th as a big-endian
 //! number, so that a search touches few records. Bytes that all keys of the segment begin with are left out of those.
 
 use zerocopy::IntoBytes;
