@@ -53,7 +53,7 @@ pub(crate) fn assemble(
     let sealed: Vec<Arc<Sealed>> = parts
         .segments
         .iter()
-        .map(|entry| Arc::new(Sealed::new(*entry, Hold::default())))
+        .map(|entry| Arc::new(Sealed::new(*entry, Hold::default(), 0)))
         .collect();
     let view = build_view(&log, &env, parts, &sealed, read_only, report)?;
     let has_runs = !view.runs.is_empty();
@@ -79,6 +79,14 @@ pub(crate) fn assemble(
         published: AtomicU64::new(position.seqno),
         position: Mutex::new(position),
         moved_seg_id: AtomicU64::new(moved_seg_id(parts)),
+        compacting: Mutex::new(()),
+        stop_compacting: AtomicBool::new(false),
+        compact_due: Mutex::new(false),
+        compact_changed: Condvar::new(),
+        moving: Mutex::new(()),
+        is_moving: AtomicBool::new(false),
+        freeze_wanted: AtomicBool::new(false),
+        unreadable: Mutex::default(),
         snapshots: Mutex::new(Snapshots::default()),
         queue: Queue::default(),
         writer: Mutex::new(Writer::new(parts.next_seqno(), ring)),

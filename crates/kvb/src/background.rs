@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use crate::core::{Core, lock};
 use crate::error::{Error, Result, What};
-use crate::format::roster::NamedExtent;
+use crate::format::roster::{NAMED_LOG, NamedExtent};
 use crate::image::Image;
 use crate::keeper::RESERVE;
 use crate::overlay::Overlay;
@@ -37,7 +37,7 @@ impl Core {
         }
         // No extent of ordinary size will do: the record gets its own.
         let mut keeper = self.lock_keeper();
-        let named = keeper.name_extent(self, least)?;
+        let named = keeper.name_extent(self, least, NAMED_LOG)?;
         keeper.checkpoint(self)?;
         Ok(named)
     }
@@ -50,7 +50,7 @@ impl Core {
         }
         let style = self.fixed.style();
         let least = sealed_page_count(self.geometry(), style, HEADER_LEN + first_len, 1);
-        let named = keeper.name_extent(self, least.max(self.fixed.segment_page_max))?;
+        let named = keeper.name_extent(self, least.max(self.fixed.segment_page_max), NAMED_LOG)?;
         keeper.checkpoint(self)?;
         Ok(named)
     }
@@ -96,6 +96,14 @@ impl Core {
         Ok(())
     }
 
+    /// Waits while too much waits to be merged; for those who hold no lock a commit needs.
+    pub(crate) fn wait_for_room(&self) -> Result<()> {
+        let view = self.view.load();
+        let is_full = view.frozen.is_some() && view.active.len() >= self.overlay_max(&view);
+        drop(view);
+        if is_full { self.wait_for_merge() } else { Ok(()) }
+    }
+
     fn wait_for_merge(&self) -> Result<()> {
         let mut due = lock(&self.merge_due);
         while *due {
@@ -123,6 +131,10 @@ impl Core {
 
     /// Freezes the active overlay, if there is anything in it and nothing is being merged.
     pub(crate) fn freeze(&self) -> bool {
+        if self.is_moving.load(Ordering::Acquire) {
+            self.freeze_wanted.store(true, Ordering::Release);
+            return false;
+        }
         // If the last one was full, the next will be too; growing would copy every entry again.
         let view = self.view.load();
         let entries = view.active.len();
@@ -169,10 +181,17 @@ impl Core {
             Err(Error::NoSpace) => Ok(()),
             result => result,
         };
-        if self.is_tending_due() {
+        let is_tending_due = self.is_tending_due();
+        if is_tending_due {
             unless_full(self.lock_keeper().tend(self))?;
         }
-        if is_due { unless_full(self.merge()) } else { Ok(()) }
+        if is_due {
+            unless_full(self.merge())?;
+        }
+        if is_tending_due || is_due {
+            self.consider_compaction();
+        }
+        Ok(())
     }
 
     /// A merge that found no space left its overlay frozen. It is tried again when the next overlay is full.
@@ -250,6 +269,7 @@ impl Core {
             let result = self.lock_keeper().tend(self);
             // NoSpace is the next commit's to report.
             let _ = self.latch(result);
+            self.consider_compaction();
         }
     }
 
@@ -283,7 +303,49 @@ impl Core {
                 tracing::warn!("no space for a new index image");
             }
             let _ = self.latch(result);
+            self.consider_compaction();
         }
+    }
+
+    /// Asks for compaction if it is worth it.
+    fn consider_compaction(&self) {
+        if !self.choice().pick().is_empty() {
+            *lock(&self.compact_due) = true;
+            self.compact_changed.notify_all();
+        }
+    }
+
+    /// Compacts whenever it is worth it, until the bucket closes.
+    fn compact_on_demand(&self) {
+        loop {
+            let mut due = lock(&self.compact_due);
+            while !*due || self.stopped.load(Ordering::Acquire) {
+                if self.stop_compacting.load(Ordering::Acquire) {
+                    return;
+                }
+                match self.compact_changed.wait(due) {
+                    Ok(guard) => due = guard,
+                    Err(_) => return,
+                }
+            }
+            *due = false;
+            drop(due);
+            if self.stop_compacting.load(Ordering::Acquire) {
+                return;
+            }
+            // What fails here is tried again when there is more to do.
+            if let Err(error) = self.compact_in_background() {
+                tracing::warn!(%error, "compaction did not finish");
+            }
+        }
+    }
+
+    /// Ends background compaction.
+    pub(crate) fn end_compaction(&self) {
+        self.stop_compacting.store(true, Ordering::Release);
+        drop(lock(&self.compact_due));
+        self.compact_changed.notify_all();
+        drop(lock(&self.compacting));
     }
 
     /// Tells the threads to end.
@@ -326,5 +388,9 @@ pub(crate) fn start(core: &Arc<Core>) -> Result<Vec<JoinHandle<()>>> {
             })
             .map_err(Error::io("start a background thread"))
     };
-    Ok(vec![spawn("kvb-keeper", Core::keep)?, spawn("kvb-merger", Core::merge_on_demand)?])
+    Ok(vec![
+        spawn("kvb-keeper", Core::keep)?,
+        spawn("kvb-merger", Core::merge_on_demand)?,
+        spawn("kvb-mover", Core::compact_on_demand)?,
+    ])
 }

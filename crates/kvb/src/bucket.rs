@@ -13,6 +13,7 @@ use host::{Dir, Disk, Env, FileDir, FileDisk, SystemEnv};
 
 use crate::background;
 use crate::batch::Batch;
+use crate::compact::{Compact, Compaction};
 use crate::core::{Core, lock};
 use crate::create::create;
 use crate::error::{Corrupt, Error, Result, What};
@@ -296,6 +297,9 @@ impl Bucket {
     pub fn flush(&self) -> Result<()> {
         let core = &self.core;
         core.check_writable()?;
+        // An output of compaction is finished first, so that the index can be brought up to date.
+        core.freeze_wanted.store(core.is_moving.load(Ordering::Acquire), Ordering::Release);
+        let _not_moving = lock(&core.moving);
         let mut writer = core.lock_writer();
         core.sync_log(&mut writer)?;
         if writer.active.as_ref().is_some_and(|active| active.len >= SEAL_AT_FLUSH) {
@@ -329,6 +333,12 @@ impl Bucket {
             core.merge()?;
         }
         if is_small() && core.freeze() { core.merge() } else { Ok(()) }
+    }
+
+    /// Gives space back that dead records take: replaced, deleted or expired. The bucket stays in use meanwhile. It is
+    /// done in the background as far as it is worth it; this does it now, or does more.
+    pub fn compact(&self, kind: Compact) -> Result<Compaction> {
+        self.core.compact(kind)
     }
 
     /// What the bucket holds and has done.
@@ -372,6 +382,7 @@ impl Bucket {
     }
 
     fn shut(&mut self) -> Result<()> {
+        self.core.end_compaction();
         let flushed = if self.core.mode.read_only { Ok(()) } else { self.flush() };
         self.core.begin_closing();
         for thread in self.threads.drain(..) {

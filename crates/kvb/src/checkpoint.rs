@@ -192,7 +192,11 @@ impl Keeper {
             .write_at(geometry.paddr(extent.start_page), &page)
             .map_err(Error::io("write the segment table"))?;
         let old = self.table.replace(TablePlace { extent, id });
-        self.retired.extend(old.map(|old| Retired { extent: old.extent, image: None }));
+        self.retired.extend(old.map(|old| Retired {
+            extent: old.extent,
+            image: None,
+            sealed: None,
+        }));
         self.fresh.clear();
         Ok(())
     }

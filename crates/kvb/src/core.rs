@@ -1,11 +1,11 @@
 //! What all parts of an open bucket share.
 //!
-//! Locks, always taken in this order: `writer` (one commit at a time), `merging` (one merge at a time), `keeper`
+//! Locks, always taken in this order: `compacting`, `moving`, `writer` (one commit at a time), `merging` (one merge at a time), `keeper`
 //! (superblocks and space), `supply` (segments going back and forth between writer and keeper), `snapshots`. Lookups take
 //! none of them. One exception: folding runs takes `writer` while it holds `merging`. That is safe because nothing is frozen
 //! while there are runs, and only who finds something frozen merges, or waits for a merge, with the writer's lock.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -120,6 +120,21 @@ pub(crate) struct Core {
     pub(crate) position: Mutex<Position>,
     /// The index knows of every record moved to segments with ids up to this.
     pub(crate) moved_seg_id: AtomicU64,
+    /// Held by whoever compacts.
+    pub(crate) compacting: Mutex<()>,
+    /// Background compaction should end.
+    pub(crate) stop_compacting: AtomicBool,
+    /// Set when compaction is worth it.
+    pub(crate) compact_due: Mutex<bool>,
+    pub(crate) compact_changed: Condvar,
+    /// Held while an output of compaction is written and brought into the index.
+    pub(crate) moving: Mutex<()>,
+    /// The same for whoever must not wait for it: no overlay may be frozen. Changed under the writer's lock.
+    pub(crate) is_moving: AtomicBool,
+    /// An overlay would have been frozen.
+    pub(crate) freeze_wanted: AtomicBool,
+    /// Ids of segments with records that cannot be read.
+    pub(crate) unreadable: Mutex<HashSet<u64>>,
     /// Open snapshots. Held while a commit is shown to readers, so that a snapshot is of a whole commit.
     pub(crate) snapshots: Mutex<Snapshots>,
     pub(crate) queue: Queue,
@@ -171,6 +186,8 @@ impl Core {
             self.supply_changed.notify_all();
             drop(lock(&self.merge_due));
             self.merge_changed.notify_all();
+            drop(lock(&self.compact_due));
+            self.compact_changed.notify_all();
         }
         result
     }

@@ -61,9 +61,8 @@ fn find_by_halving<'a>(
         }
     };
     // True from the first entry behind which no record has a key below the wanted one.
-    let reached = |index| -> Result<bool> {
-        Ok(standing(index)?.is_none_or(|record| record.key >= key))
-    };
+    let reached =
+        |index| -> Result<bool> { Ok(standing(index)?.is_none_or(|record| record.key >= key)) };
     let mut low = IN_TURN;
     let mut step = IN_TURN;
     while !reached(low + step)? {

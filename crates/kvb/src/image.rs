@@ -123,7 +123,9 @@ impl Image {
     /// True if what it says of a segment's records is all there was to say when it was made.
     pub(crate) fn covers(&self, segment: &Sealed) -> bool {
         let entry = &segment.entry;
-        if segment.is_moved() {
+        if segment.is_guard() {
+            !self.is_void
+        } else if segment.is_moved() {
             entry.seg_id.get() <= self.place.seg_id
         } else {
             entry.last_seqno.get() <= self.place.seqno
@@ -275,6 +277,11 @@ impl Image {
     /// True if the image holds any key with this hash.
     pub(crate) fn has_hash(&self, log: &Log, hash: u64) -> Result<bool> {
         Ok(self.first_of(log, hash)?.is_some())
+    }
+
+    /// True if it holds a key with this hash, as far as that is known without a look.
+    pub(crate) fn probably_has(&self, hash: u64) -> bool {
+        self.digest.get().is_some_and(|digest| digest.filter.may_contain(hash))
     }
 
     /// As `has_hash`, by the filter alone if there is one.

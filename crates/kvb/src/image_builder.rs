@@ -59,11 +59,7 @@ impl<'a> ImageBuilder<'a> {
             slice_page: 0,
             synced_page: 0,
             spilled: Vec::new(),
-            digest: Digest::new(
-                slots_per_page * (extent.page_count - 1),
-                core.log.len(),
-                keys,
-            ),
+            digest: Digest::new(slots_per_page * (extent.page_count - 1), core.log.len(), keys),
         }
     }
 

@@ -8,7 +8,7 @@
 //! - What a checkpoint stops using becomes free only after both its superblocks are durable, and, for an image,
 //!   only when no view holds it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
@@ -46,6 +46,18 @@ pub(crate) struct Retired {
     pub(crate) extent: Extent,
     /// Held by views for as long as someone may read it.
     pub(crate) image: Option<Arc<Image>>,
+    /// The same, of a segment.
+    pub(crate) sealed: Option<Arc<Sealed>>,
+}
+
+impl Retired {
+    /// True if someone may still read it.
+    fn is_held(&self) -> bool {
+        self.image.as_ref().is_some_and(|image| Arc::strong_count(image) > 1)
+            || self.sealed.as_ref().is_some_and(|sealed| {
+                Arc::strong_count(sealed) > 1 || Arc::strong_count(&sealed.hold) > 1
+            })
+    }
 }
 
 /// A registered segment.
@@ -93,7 +105,7 @@ pub(crate) use crate::space::Space;
 
 impl Keeper {
     /// Pages the next log extent should have: an eighth of the log, within limits.
-    fn next_segment_pages(&self, core: &Core) -> u64 {
+    pub(crate) fn next_segment_pages(&self, core: &Core) -> u64 {
         let geometry = core.geometry();
         let log_pages: u64 =
             self.segments.values().map(|kept| u64::from(kept.entry.data_page_count.get())).sum();
@@ -169,14 +181,19 @@ impl Keeper {
         }
     }
 
-    /// Takes an extent for the log and notes it to be named by the next checkpoint.
-    pub(crate) fn name_extent(&mut self, core: &Core, pages: u64) -> Result<NamedExtent> {
+    /// Takes an extent for the log or for output and notes it to be named by the next checkpoint.
+    pub(crate) fn name_extent(
+        &mut self,
+        core: &Core,
+        pages: u64,
+        kind: u32,
+    ) -> Result<NamedExtent> {
         let extent = self.allot(core, pages)?;
         let named = NamedExtent {
             start_page: U64::new(extent.start_page),
             seg_id: U64::new(self.next_seg_id),
             page_count: U32::new(u32::try_from(pages).map_err(|_| Error::NoSpace)?),
-            kind: U32::new(NAMED_LOG),
+            kind: U32::new(kind),
         };
         self.next_seg_id += 1;
         self.named.push(named);
@@ -225,7 +242,7 @@ impl Keeper {
         let mut fresh = Vec::new();
         let mut starved = false;
         while ready + fresh.len() < RESERVE {
-            match self.name_extent(core, self.next_segment_pages(core)) {
+            match self.name_extent(core, self.next_segment_pages(core), NAMED_LOG) {
                 Ok(named) => fresh.push(named),
                 Err(Error::NoSpace) => {
                     starved = true;
@@ -277,7 +294,7 @@ impl Keeper {
     ) {
         let start_page = entry.start_page.get();
         let hold = unsealed.map_or_else(Hold::default, |unsealed| Arc::clone(&unsealed.hold));
-        let sealed = Arc::new(Sealed::new(entry, hold));
+        let sealed = Arc::new(Sealed::new(entry, hold, core.counters.retired_bytes()));
         core.change_view(|view| {
             let mut segments = Segments::clone(&view.segments);
             segments.tail.retain(|unsealed| unsealed.seg_id != entry.seg_id.get());
@@ -286,6 +303,32 @@ impl Keeper {
         });
         self.segments.insert(start_page, Kept { entry, sealed });
         self.fresh.push(start_page);
+    }
+
+    /// Takes segments out of the table that nobody needs any more. The checkpoint that follows makes it so.
+    pub(crate) fn remove_segments(&mut self, core: &Core, ids: &HashSet<u64>) -> Result<()> {
+        let (removed, kept): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.segments)
+            .into_iter()
+            .partition(|(_, kept)| ids.contains(&kept.entry.seg_id.get()));
+        self.segments = kept;
+        let fresh = self.fresh.clone();
+        self.fresh.retain(|page| self.segments.contains_key(page));
+        // Order: before any superblock that leaves them out; making room for a table may write one.
+        self.image_gone += u64::try_from(removed.len()).unwrap_or(0);
+        // Those in the table on disk would come back.
+        if self.fresh.len() + removed.len() != fresh.len()
+            && let Err(error) = self.write_table(core)
+        {
+            self.segments.extend(removed);
+            self.fresh = fresh;
+            return Err(error);
+        }
+        self.retired.extend(removed.into_values().map(|kept| Retired {
+            extent: kept.sealed.extent(),
+            image: None,
+            sealed: Some(kept.sealed),
+        }));
+        Ok(())
     }
 
     /// Adds to what is known dead in the segment that starts at this page.
@@ -301,13 +344,19 @@ impl Keeper {
     /// Frees what the last checkpoint stopped using and no reader holds. Both superblocks must be durable.
     pub(crate) fn release(&mut self, core: &Core) -> Result<()> {
         let geometry = core.geometry();
-        let retired = std::mem::take(&mut self.retired);
-        for entry in retired {
-            if entry.image.as_ref().is_some_and(|image| Arc::strong_count(image) > 1) {
-                self.retired.push(entry);
-                continue;
-            }
+        let (held, freed): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.retired).into_iter().partition(Retired::is_held);
+        self.retired = held;
+        for entry in &freed {
             write_passive(&*core.disk, geometry, Kind::Free, entry.extent)?;
+        }
+        if freed.iter().any(|entry| entry.sealed.is_some()) {
+            // Order: before anyone may conclude that no older record of a key is left on disk.
+            core.disk.sync().map_err(Error::io("sync freed segments"))?;
+        }
+        for entry in freed {
+            let (from, to) = (entry.extent.start_page, entry.extent.end_page());
+            core.log.forget_checked(geometry.paddr(from), geometry.paddr(to));
             let mut at = geometry.paddr(entry.extent.start_page + 1);
             let end = geometry.paddr(entry.extent.end_page());
             while at < end {
@@ -337,7 +386,7 @@ impl Keeper {
         write_passive(&*core.disk, geometry, Kind::Meta, extent)?;
         if self.free_map.start_page >= core.fixed.segment_start_page {
             let old = Extent::new(self.free_map.start_page - 1, self.free_map.page_count + 1);
-            self.retired.push(Retired { extent: old, image: None });
+            self.retired.push(Retired { extent: old, image: None, sealed: None });
         }
         self.free_map = Extent::new(extent.start_page + 1, pages);
         Ok(())

@@ -1,5 +1,6 @@
 //! Merging levels by key: of every key the newest record in sight, lowest key first, or highest first.
 //!
+//! Tombstones are always looked at: a dead record that looks live by its bit must meet the one that hides it.
 //! Keys are read unchecked where records lie; whoever uses a record checks it.
 
 use std::cmp::Ordering;
@@ -15,20 +16,12 @@ use crate::level::Level;
 use crate::liveness::Liveness;
 use crate::log::Log;
 
-/// Which records a merge looks at.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MergeSight {
-    /// None with a higher seqno.
-    pub(crate) seqno: u64,
-    /// DELETEs too, even if the image has taken them into account.
-    pub(crate) with_deletes: bool,
-}
-
 /// All levels in one order.
 pub(crate) struct KeyMerge<'a> {
     log: &'a Log,
     image: Arc<Image>,
-    sight: MergeSight,
+    /// No record with a higher one is looked at.
+    seqno: u64,
     is_reverse: bool,
     cursors: Vec<Cursor>,
     heads: BinaryHeap<Head<'a>>,
@@ -86,17 +79,18 @@ impl PartialEq for Head<'_> {
 impl Eq for Head<'_> {}
 
 impl<'a> KeyMerge<'a> {
-    /// A merge of nothing yet. The image's bits tell which records of the segments it covers are dead.
+    /// A merge of nothing yet, of records up to a seqno. The image's bits tell which records of the segments it covers
+    /// are dead.
     pub(crate) fn new(
         log: &'a Log,
         image: Arc<Image>,
-        sight: MergeSight,
+        seqno: u64,
         is_reverse: bool,
     ) -> KeyMerge<'a> {
         KeyMerge {
             log,
             image,
-            sight,
+            seqno,
             is_reverse,
             cursors: Vec::new(),
             heads: BinaryHeap::new(),
@@ -108,7 +102,8 @@ impl<'a> KeyMerge<'a> {
     /// Adds a level from a bound on.
     pub(crate) fn add(&mut self, level: Level, from: Bound<&[u8]>) {
         let covers = |part: &crate::level::Part| {
-            part.sealed.as_ref().is_some_and(|sealed| self.image.covers(sealed))
+            let sealed = part.sealed.as_ref().filter(|sealed| !sealed.is_guard());
+            sealed.is_some_and(|sealed| self.image.covers(sealed))
         };
         let has_bits = level.parts.iter().map(covers).collect();
         let mut cursor = Cursor { level, part: 0, next: 0, has_bits };
@@ -159,11 +154,10 @@ impl<'a> KeyMerge<'a> {
         let bits: Option<&Liveness> = self.image.liveness();
         let cursor = self.cursors.get_mut(index)?;
         while let Some(step) = cursor.step(self.log, self.is_reverse) {
-            let is_wanted = step.is_delete && self.sight.with_deletes;
-            if step.has_bits
-                && !is_wanted
-                && bits.is_some_and(|bits| !bits.may_be_live(step.paddr))
-            {
+            let is_passed_over = step.has_bits
+                && !step.is_delete
+                && bits.is_some_and(|bits| !bits.may_be_live(step.paddr));
+            if is_passed_over {
                 continue;
             }
             let Some((header, key)) = self.log.head(step.paddr) else {
@@ -171,7 +165,7 @@ impl<'a> KeyMerge<'a> {
                 continue;
             };
             let seqno = header.seqno.get();
-            if seqno <= self.sight.seqno {
+            if seqno <= self.seqno {
                 return Some(Head {
                     prefix: chunk(key, 0),
                     key,

@@ -71,7 +71,8 @@ mod tests {
 
     fn check(keys: &[Vec<u8>]) {
         let key = |id: u32| keys[id as usize].as_slice();
-        let mut items: Vec<Item> = (0..keys.len() as u32).map(|id| (chunk(key(id), 0), id)).collect();
+        let mut items: Vec<Item> =
+            (0..keys.len() as u32).map(|id| (chunk(key(id), 0), id)).collect();
         sort_by_key(&mut items, key);
         let mut ids: Vec<u32> = (0..keys.len() as u32).collect();
         ids.sort_by(|a, b| key(*a).cmp(key(*b)).then(b.cmp(a)));

@@ -1,7 +1,8 @@
 //! Which records an image names, as bits over the file, so that a scan passes over dead ones without reading them.
 //!
 //! A bit stands for a stretch of the file, at most eight bits a key. A dead record that shares a stretch with a live one
-//! looks live; who relies on the bits finds the newer record of its key beside it. A live one never looks dead.
+//! looks live; who relies on the bits must look at tombstones too, and finds the newer record of its key beside it. A
+//! live one never looks dead.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -174,8 +174,7 @@ impl Core {
                 return Ok(None);
             }
             let (used, digest) = builder.finish()?;
-            let place =
-                ImagePlace { extent, id, used, seqno: frozen.seqno, seg_id: frozen.seg_id };
+            let place = ImagePlace { extent, id, used, seqno: frozen.seqno, seg_id: frozen.seg_id };
             self.write_image_head(&place)?;
             let (at, len) = (geometry.paddr(extent.start_page), geometry.paddr(extent.page_count));
             self.disk.sync_range(at, len).map_err(Error::io("sync the new index image"))?;
@@ -210,8 +209,7 @@ impl Core {
     ) -> Result<bool> {
         let new_slots = builder.slot_count();
         // A larger table is filled in several passes over the old one, a smaller one by weaving its parts.
-        let mut walk = 
-            ImageWalk::new(&view.image, &self.log, new_slots, view.gone.as_deref());
+        let mut walk = ImageWalk::new(&view.image, &self.log, new_slots, view.gone.as_deref());
         // The changes are sorted part by part of the table, which takes that much less memory.
         let parts = SORT_PARTS.min(new_slots);
         let mut changes: Vec<Change> = Vec::new();
@@ -330,7 +328,7 @@ impl Core {
         if extent.start_page != 0 {
             // After a rebuild the image that readers may hold is the damaged one.
             let held = keeper.damaged.take().unwrap_or(old);
-            keeper.retired.push(Retired { extent, image: Some(held) });
+            keeper.retired.push(Retired { extent, image: Some(held), sealed: None });
         }
         // Order: the checkpoint syncs every record the image names before it names the image.
         keeper.checkpoint(self)?;
@@ -369,12 +367,12 @@ struct Merged {
 }
 
 /// Where segments start, to find the one a record is in.
-struct SegmentStarts {
+pub(crate) struct SegmentStarts {
     extents: Vec<Extent>,
 }
 
 impl SegmentStarts {
-    fn new(keeper: &Keeper) -> SegmentStarts {
+    pub(crate) fn new(keeper: &Keeper) -> SegmentStarts {
         let registered = keeper.segments.values().map(|kept| {
             let entry = &kept.entry;
             Extent::new(entry.start_page.get(), u64::from(entry.data_page_count.get()))
@@ -388,7 +386,7 @@ impl SegmentStarts {
         SegmentStarts { extents }
     }
 
-    fn find(&self, page: u64) -> Option<u64> {
+    pub(crate) fn find(&self, page: u64) -> Option<u64> {
         let at = self.extents.partition_point(|extent| extent.start_page <= page);
         let extent = self.extents.get(at.checked_sub(1)?)?;
         (page < extent.end_page()).then_some(extent.start_page)

@@ -16,7 +16,7 @@ use crate::error::{Corrupt, Error, Result, What};
 use crate::extent::{Extent, Geometry};
 use crate::format::index_page::slots_per_page;
 use crate::format::meta::{self, Meta};
-use crate::format::roster::{NAMED_LOG, NamedExtent, SEGMENT_MOVED, SegmentEntry};
+use crate::format::roster::{NAMED_LOG, NamedExtent, SEGMENT_FLAGS, SegmentEntry};
 use crate::format::segment::{Kind, SegmentHeader};
 use crate::image::ImagePlace;
 use crate::keeper::TablePlace;
@@ -226,7 +226,7 @@ fn load_table(log: &Log, fixed: &Fixed, root: &Root) -> Option<Vec<SegmentEntry>
     let sound = meta.head.id.get() == root.extension.table_id.get()
         && crate::format::crc(body) == section.crc32c.get()
         && u64::try_from(entries.len()).ok()? == meta.head.count.get()
-        && entries.iter().all(|entry| entry.flags.get() <= SEGMENT_MOVED);
+        && entries.iter().all(|entry| entry.flags.get() & !SEGMENT_FLAGS == 0);
     sound.then_some(entries)
 }
 

@@ -11,8 +11,8 @@
 //! - Entries of one hash are few: from [`FLOOD`] on they go to a map under a secret second hash.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
 
 use siphasher::sip::SipHasher24;
 
@@ -86,6 +86,8 @@ pub(crate) struct Overlay {
     slots: Box<[AtomicU64]>,
     slot_count: usize,
     used: AtomicUsize,
+    /// Entries of records that were moved.
+    moved: AtomicU64,
     filter: HashFilter,
     undo: RwLock<HashMap<usize, u64>>,
     /// Replaced entries by hash.
@@ -104,6 +106,7 @@ impl Overlay {
             slots: zeroed(slots * 2),
             slot_count: slots,
             used: AtomicUsize::new(0),
+            moved: AtomicU64::new(0),
             filter: HashFilter::for_keys(u64::try_from(slots / 4 * 3).unwrap_or(u64::MAX)),
             undo: RwLock::default(),
             history: RwLock::default(),
@@ -117,6 +120,29 @@ impl Overlay {
     /// Entries in it.
     pub(crate) fn len(&self) -> usize {
         self.used.load(Ordering::Relaxed)
+    }
+
+    /// Entries of records that were moved, which replace nothing.
+    pub(crate) fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
+    }
+
+    /// Writer only: an entry was of a record that was moved.
+    pub(crate) fn count_moved(&self) {
+        self.moved.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Of about so many hashes from all over, how many are as asked for, and how many there were.
+    pub(crate) fn sample(&self, count: usize, is_asked: impl Fn(u64) -> bool) -> (u64, u64) {
+        let (mut hits, mut looked_at) = (0, 0);
+        for at in (0..self.slot_count).step_by((self.slot_count / (count * 2)).max(1)) {
+            let (hash, _) = self.slot(at);
+            if hash != 0 {
+                looked_at += 1;
+                hits += u64::from(is_asked(hash));
+            }
+        }
+        (hits, looked_at)
     }
 
     /// Entries it can take before it must grow.
@@ -143,6 +169,7 @@ impl Overlay {
             flood.insert(*hashes, chain.iter().map(copy).collect());
         }
         grown.used.store(self.len(), Ordering::Relaxed);
+        grown.moved.store(self.moved(), Ordering::Relaxed);
         grown.flooded.store(!flood.is_empty(), Ordering::Relaxed);
         *grown.flood.write().expect("no panic under the lock") = flood;
         // Who needs the history has a view of the overlay it is in.
@@ -370,14 +397,7 @@ impl Overlay {
     }
 
     #[cold]
-    fn set_flooded(
-        &self,
-        log: &Log,
-        hash: u64,
-        key: &[u8],
-        entry: u64,
-        keep: Keep,
-    ) -> Result<()> {
+    fn set_flooded(&self, log: &Log, hash: u64, key: &[u8], entry: u64, keep: Keep) -> Result<()> {
         let second = self.second_hash(key);
         let mut flood = self.flood.write().expect("no panic under the lock");
         let chain = flood.entry((hash, second)).or_default();

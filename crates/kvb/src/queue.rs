@@ -112,12 +112,18 @@ impl Core {
             } else {
                 state.is_led = true;
                 drop(state);
-                return self.lead_with(batch, durability);
+                let result = self.lead_with(batch, durability);
+                self.settle();
+                return result;
             }
         };
         match seat.wait() {
             Outcome::Done(result) => result,
-            Outcome::Lead => self.lead_group(&seat),
+            Outcome::Lead => {
+                let result = self.lead_group(&seat);
+                self.settle();
+                result
+            }
         }
     }
 
@@ -126,10 +132,7 @@ impl Core {
         let mut lead = Lead { core: self, group: 1 };
         let mut others = self.gather(1);
         if others.is_empty() {
-            let result = self.commit_group(&mut self.lock_writer(), &mut [batch], durability);
-            drop(lead);
-            self.settle();
-            return result;
+            return self.commit_group(&mut self.lock_writer(), &mut [batch], durability);
         }
         lead.group += others.len();
         let mut batches = vec![batch];
@@ -163,11 +166,16 @@ impl Core {
         own
     }
 
-    /// Without threads of its own, a bucket whose index had to be rebuilt folds it in here, where no lock is held.
+    /// Without threads of its own, a bucket compacts here, where no lock is held, and folds in an index that had to be
+    /// rebuilt.
     pub(crate) fn settle(&self) {
         if !self.mode.background && !self.mode.read_only && !self.view.load().runs.is_empty() {
             let merged = self.merge();
             let _ = self.latch(merged);
+        }
+        if !self.mode.background && std::mem::take(&mut *lock(&self.compact_due)) {
+            // The commit is done; what fails here is tried again when there is more to do.
+            let _ = self.compact_in_background();
         }
     }
 

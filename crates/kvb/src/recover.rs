@@ -4,10 +4,13 @@
 
 use crate::core::Core;
 use crate::error::{Error, Result, What};
+use crate::extent::Extent;
 use crate::format::segment::Kind;
+use crate::keeper::Keeper;
 use crate::mount::{Parts, named_extent, segment_extent};
 use crate::root::restore_a;
 use crate::segment::{Segment, write_passive};
+use crate::walk::header_at;
 
 /// Writes a segment's bytes once more, as they are. If the last writer stopped because a sync failed, the system may show
 /// bytes that it will never write by itself; no later sync covers them unless they are written again.
@@ -18,6 +21,25 @@ fn rewrite(core: &Core, segment: &Segment) -> Result<()> {
     // Copied first: what is borrowed from the mapping must not be written to.
     let copy = bytes.to_vec();
     core.disk.write_at(start, &copy).map_err(Error::io("write the tail once more"))
+}
+
+/// Frees segments on disk that were given up in the table only: their records must not come back when it is lost.
+fn free_stale(core: &Core, keeper: &Keeper) -> Result<()> {
+    let geometry = core.geometry();
+    for free in keeper.space.iter() {
+        let mut page = free.start_page;
+        while page < free.end_page() {
+            // Whoever takes the extent writes what a walk needs.
+            let Ok(header) = header_at(&core.log, geometry, page) else { break };
+            let Some(page_count) = header.page_count(geometry.page_size) else { break };
+            let extent = Extent::new(page, page_count);
+            if header.kind() == Some(Kind::Data) && extent.end_page() <= free.end_page() {
+                write_passive(&*core.disk, geometry, Kind::Free, extent)?;
+            }
+            page = extent.end_page();
+        }
+    }
+    Ok(())
 }
 
 /// Makes the cut physical and the gap durable.
@@ -34,6 +56,7 @@ pub(crate) fn recover(core: &Core, parts: &Parts) -> Result<()> {
         }
         freed.extend(keeper.register(core, segment)?);
     }
+    free_stale(core, &keeper)?;
     let pieces = parts.aborted.iter().map(segment_extent);
     for extent in parts.tail.abandoned.iter().map(named_extent).chain(pieces) {
         write_passive(&*core.disk, geometry, Kind::Free, extent)?;

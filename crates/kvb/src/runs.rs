@@ -110,7 +110,9 @@ impl Run {
     /// Seqno of an entry's record.
     pub(crate) fn seqno(&self, log: &Log, entry: &RunEntry) -> u64 {
         match entry.seqno_delta.get() {
-            DELTA_FAR => log.record(self.paddr(entry)).map_or(0, |record| record.header.seqno.get()),
+            DELTA_FAR => {
+                log.record(self.paddr(entry)).map_or(0, |record| record.header.seqno.get())
+            }
             delta => self.base_seqno + u64::from(delta),
         }
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::core::Core;
 use crate::error::Result;
 use crate::format::record::{DELETE, Record};
-use crate::key_merge::{KeyMerge, MergeSight};
+use crate::key_merge::KeyMerge;
 use crate::level::{Level, Part};
 use crate::view::View;
 
@@ -64,8 +64,8 @@ impl<'a> Rows<'a> {
     /// Merges all segments and the tail from a bound on, backwards if `is_reverse`.
     fn merge(&self, from: Bound<&[u8]>, is_reverse: bool) -> KeyMerge<'a> {
         let (core, log) = (self.core, &self.core.log);
-        let sight = MergeSight { seqno: self.seqno, with_deletes: false };
-        let mut merge = KeyMerge::new(log, Arc::clone(&self.view.image), sight, is_reverse);
+        let image = Arc::clone(&self.view.image);
+        let mut merge = KeyMerge::new(log, image, self.seqno, is_reverse);
         match self.view.segments.levels(log, &core.fixed) {
             Ok(levels) => levels.iter().for_each(|level| merge.add(level.clone(), from)),
             Err(error) => merge.fail(error),

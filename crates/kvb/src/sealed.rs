@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use crate::core::Fixed;
 use crate::error::Result;
 use crate::extent::{Extent, Geometry};
-use crate::format::roster::{SEGMENT_MOVED, SegmentEntry};
+use crate::format::roster::{SEGMENT_GUARD, SEGMENT_MOVED, SegmentEntry};
 use crate::format::run::RunEntry;
 use crate::log::Log;
 use crate::order::{Directory, Order, Place};
@@ -25,23 +25,29 @@ pub(crate) struct Sealed {
     pub(crate) entry: SegmentEntry,
     /// Held by overlays that name its records.
     pub(crate) hold: Hold,
+    /// How many bytes had been given up since open when it was registered.
+    born: u64,
     run: OnceLock<Option<Run>>,
     order: OnceLock<Order>,
 }
 
 impl Sealed {
-    pub(crate) fn new(entry: SegmentEntry, hold: Hold) -> Sealed {
-        Sealed {
-            entry,
-            hold,
-            run: OnceLock::new(),
-            order: OnceLock::new(),
-        }
+    pub(crate) fn new(entry: SegmentEntry, hold: Hold, born: u64) -> Sealed {
+        Sealed { entry, hold, born, run: OnceLock::new(), order: OnceLock::new() }
+    }
+
+    pub(crate) fn born(&self) -> u64 {
+        self.born
     }
 
     /// Its records were moved here, in key order.
     pub(crate) fn is_moved(&self) -> bool {
         self.entry.flags.get() & SEGMENT_MOVED != 0
+    }
+
+    /// No image names its records.
+    pub(crate) fn is_guard(&self) -> bool {
+        self.entry.flags.get() & SEGMENT_GUARD != 0
     }
 
     /// Data and side data.
@@ -80,9 +86,7 @@ impl Sealed {
     fn offsets(&self, log: &Log, fixed: &Fixed) -> Result<Vec<u32>> {
         let offset = |entry: RunEntry| entry.offset.get();
         let mut offsets: Vec<u32> = match self.run(log, fixed) {
-            Some(run) => {
-                (0..run.count).filter_map(|at| run.entry(log, at)).map(offset).collect()
-            }
+            Some(run) => (0..run.count).filter_map(|at| run.entry(log, at)).map(offset).collect(),
             None => {
                 let segment = rescan(log, fixed.geometry, &self.entry)?;
                 segment.entries.iter().copied().map(offset).collect()

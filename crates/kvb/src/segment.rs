@@ -32,6 +32,8 @@ pub(crate) const HEADER_LEN: u64 = 52;
 
 /// Bytes written at once, so that no commit waits long for the file's lock.
 const WRITE_MAX: usize = 256 << 10;
+/// Bytes written before they are synced, so that no commit's sync has to carry more of them.
+const DIRTY_MAX: usize = 4 << 20;
 
 /// What kind of segment it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -240,9 +242,15 @@ impl Segment {
         let write =
             |at, bytes: &[u8]| disk.write_at(at, bytes).map_err(Error::io("seal a segment"));
         let mut at = start + self.len;
-        for slice in bytes.chunks(WRITE_MAX) {
-            write(at, slice)?;
-            at += u64::try_from(slice.len()).unwrap_or(0);
+        for part in bytes.chunks(DIRTY_MAX) {
+            let from = at;
+            for slice in part.chunks(WRITE_MAX) {
+                write(at, slice)?;
+                at += u64::try_from(slice.len()).unwrap_or(0);
+            }
+            if bytes.len() > DIRTY_MAX {
+                disk.sync_range(from, at - from).map_err(Error::io("sync a sealed segment"))?;
+            }
         }
         let used = data_page_count + meta_page_count;
         let rest = (self.extent.page_count > used)
@@ -264,6 +272,8 @@ impl Segment {
             dead_bytes: U64::new(0),
             record_count: U32::new(u32::try_from(self.entries.len()).unwrap_or(u32::MAX)),
             flags: U32::new(if self.style.is_moved { SEGMENT_MOVED } else { 0 }),
+            record_bytes: U64::new(self.len - HEADER_LEN),
+            delete_bytes: U64::new(self.len - HEADER_LEN - self.live_bytes),
             expiring_bytes: U64::new(self.expiring.bytes),
             expires_first_ns: U64::new(self.expiring.first_ns),
             expires_last_ns: U64::new(self.expiring.last_ns),
@@ -294,10 +304,8 @@ impl Segment {
     fn side_data(&self, log: &Log, geometry: Geometry, uuid: (u64, u64)) -> Vec<u8> {
         let run = self.sorted_run(log, geometry);
         let filter = filter::build(run.iter().map(|entry| entry.slot_hash.get()));
-        let mut parts = vec![
-            (meta::SECTION_RUN, run.as_bytes().to_vec()),
-            (meta::SECTION_FILTER, filter),
-        ];
+        let mut parts =
+            vec![(meta::SECTION_RUN, run.as_bytes().to_vec()), (meta::SECTION_FILTER, filter)];
         if self.style.has_directory {
             parts.push((meta::SECTION_DIRECTORY, self.directory(log, geometry)));
         }
@@ -356,9 +364,8 @@ impl Segment {
     fn directory(&self, log: &Log, geometry: Geometry) -> Vec<u8> {
         let start = geometry.paddr(self.extent.start_page);
         let entry = |at: u32| usize::try_from(at).ok().and_then(|at| self.entries.get(at));
-        let key = |at: u32| {
-            entry(at).map_or(&[][..], |entry| log.key(start + entry.record_offset()))
-        };
+        let key =
+            |at: u32| entry(at).map_or(&[][..], |entry| log.key(start + entry.record_offset()));
         let mut order: Vec<Item> = self.prefixes.iter().copied().zip(0_u32..).collect();
         if !self.style.is_moved {
             sort_by_key(&mut order, key);
@@ -367,11 +374,8 @@ impl Segment {
             (Some(first), Some(last)) => shared_len(key(first.1), key(last.1)),
             _ => 0,
         };
-        let prefixes: Vec<U64> = order
-            .iter()
-            .step_by(STRIDE)
-            .map(|item| U64::new(chunk(key(item.1), skip)))
-            .collect();
+        let prefixes: Vec<U64> =
+            order.iter().step_by(STRIDE).map(|item| U64::new(chunk(key(item.1), skip))).collect();
         let offsets: Vec<U32> =
             order.iter().filter_map(|item| entry(item.1)).map(|entry| entry.offset).collect();
         directory::encode(u32::try_from(skip).unwrap_or(0), &offsets, &prefixes)

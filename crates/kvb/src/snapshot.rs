@@ -101,7 +101,13 @@ impl<'a> Snapshot<'a> {
     }
 
     fn rows(&self) -> Rows<'_> {
-        Rows { core: self.core, view: Arc::clone(&self.view), seqno: self.seqno, now: self.now, pins: false }
+        Rows {
+            core: self.core,
+            view: Arc::clone(&self.view),
+            seqno: self.seqno,
+            now: self.now,
+            pins: false,
+        }
     }
 }
 

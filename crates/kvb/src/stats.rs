@@ -54,6 +54,8 @@ pub(crate) struct Counters {
     puts: AtomicU64,
     deletes: AtomicU64,
     bytes_written: AtomicU64,
+    compaction_ns: AtomicU64,
+    retired_bytes: AtomicU64,
 }
 
 thread_local! {
@@ -84,6 +86,21 @@ impl Counters {
         self.puts.fetch_add(puts, Ordering::Relaxed);
         self.deletes.fetch_add(records - puts, Ordering::Relaxed);
         self.bytes_written.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Time spent compacting.
+    pub(crate) fn compacted(&self, nanos: u64) {
+        self.compaction_ns.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// Bytes of records in segments that compaction gave up.
+    pub(crate) fn retired(&self, bytes: u64) {
+        self.retired_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// All such bytes since open.
+    pub(crate) fn retired_bytes(&self) -> u64 {
+        self.retired_bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn fill(&self, stats: &mut Stats) {

@@ -16,10 +16,10 @@ use crate::format::run::OFFSET_MAX;
 use crate::format::segment::{Kind, SegmentHeader};
 use crate::log::Log;
 use crate::root::{Root, SEQNO_LIMIT};
-use crate::segment::{Segment, Style};
+use crate::segment::{HEADER_LEN, Segment, Style};
 use crate::tail::next_record;
 
-fn header_at(log: &Log, geometry: Geometry, page: u64) -> Result<SegmentHeader> {
+pub(crate) fn header_at(log: &Log, geometry: Geometry, page: u64) -> Result<SegmentHeader> {
     let at = geometry.paddr(page);
     log.bytes(at, SegmentHeader::SIZE)
         .and_then(SegmentHeader::decode)
@@ -87,6 +87,8 @@ fn entry_of(
         dead_bytes: U64::new(0),
         record_count: count(segment.count()),
         flags: U32::new(if segment.style.is_moved { SEGMENT_MOVED } else { 0 }),
+        record_bytes: U64::new(segment.len - HEADER_LEN),
+        delete_bytes: U64::new(segment.len - HEADER_LEN - segment.live_bytes),
         expiring_bytes: U64::new(segment.expiring.bytes),
         expires_first_ns: U64::new(segment.expiring.first_ns),
         expires_last_ns: U64::new(segment.expiring.last_ns),

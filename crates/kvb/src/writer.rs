@@ -21,6 +21,7 @@ use crate::extent::Extent;
 use crate::format::index_page::slot_hash;
 use crate::format::journal::{COMMIT, INDEX_DELETE, INDEX_INSERT, INDEX_UPDATE, JournalEntry};
 use crate::format::record::{self, DELETE, MARK_COMMIT, RecordHeader, Stamp};
+use crate::format::roster::NAMED_LOG;
 use crate::options::Durability;
 use crate::overlay::{DELETE_BIT, Keep};
 use crate::ring::{Ring, uuid_tag};
@@ -404,7 +405,7 @@ impl Core {
             return Err(Error::NoSpace);
         }
         drop(supply);
-        let named = keeper.name_extent(self, needed)?;
+        let named = keeper.name_extent(self, needed, NAMED_LOG)?;
         keeper.checkpoint(self)?;
         self.lock_supply().reserve.push_back(named);
         Ok(())

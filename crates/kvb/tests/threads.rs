@@ -20,7 +20,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use host::{Board, Disk, Fault, FileDisk, Keep, LockError, Mapping, MemoryDisk, Pin, SimDisk, SystemEnv};
+use host::{
+    Board, Disk, Fault, FileDisk, Keep, LockError, Mapping, MemoryDisk, Pin, SimDisk, SystemEnv,
+};
 use kvb::{Batch, Bucket, Durability, Error, Options};
 
 /// Keys that one batch writes together.

@@ -18,7 +18,11 @@ pub const NAMED_LOG: u32 = 0;
 /// `kind` of an extent that compaction writes to. It counts only when it is registered.
 pub const NAMED_OUTPUT: u32 = 1;
 /// `flags` of a segment of moved records, which stand in key order and not in that of seqnos.
-pub const SEGMENT_MOVED: u32 = 1;
+pub const SEGMENT_MOVED: u32 = 1 << 0;
+/// `flags` of a segment of moved records that no image names: they hide older ones until those are free.
+pub const SEGMENT_GUARD: u32 = 1 << 1;
+/// All `flags` there are.
+pub const SEGMENT_FLAGS: u32 = SEGMENT_MOVED | SEGMENT_GUARD;
 
 on_disk! {
     /// Head of the roster; named extents, then segment entries, then a CRC-32C of it all follow.
@@ -54,7 +58,7 @@ on_disk! {
 
 on_disk! {
     /// A registered segment: its data extent, and its side data in the extent right behind.
-    pub struct SegmentEntry (80 bytes) {
+    pub struct SegmentEntry (96 bytes) {
         /// First page of the data extent.
         pub start_page: U64,
         /// Pages of the data extent.
@@ -71,8 +75,12 @@ on_disk! {
         pub dead_bytes: U64,
         /// Records in it.
         pub record_count: U32,
-        /// [`SEGMENT_MOVED`] or 0. Others are refused.
+        /// Of [`SEGMENT_MOVED`] and [`SEGMENT_GUARD`]. Others are refused.
         pub flags: U32,
+        /// Bytes of records.
+        pub record_bytes: U64,
+        /// Bytes of those that are DELETEs.
+        pub delete_bytes: U64,
         /// Bytes of records that expire some day.
         pub expiring_bytes: U64,
         /// When the first of those expires.
@@ -138,7 +146,7 @@ impl Roster {
         let sealed: Vec<SegmentEntry> =
             sealed.chunks_exact(SegmentEntry::SIZE).filter_map(read).collect();
         let known = named.iter().all(|extent| extent.kind.get() <= NAMED_OUTPUT)
-            && sealed.iter().all(|entry| entry.flags.get() <= SEGMENT_MOVED);
+            && sealed.iter().all(|entry| entry.flags.get() & !SEGMENT_FLAGS == 0);
         known.then_some(Roster { named, sealed })
     }
 }

@@ -1,0 +1,165 @@
+//! An output of compaction: a segment of moved records, written in key order.
+//!
+//! It counts only when it is sealed, synced and registered. Until then the superblock names its extent as output, and
+//! mounting frees it.
+
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U16, U32};
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::extent::Extent;
+use crate::format::index_page::slot_hash;
+use crate::format::record::{self, MARK_MOVED, Record, Stamp};
+use crate::format::roster::{NAMED_OUTPUT, NamedExtent, SEGMENT_GUARD, SegmentEntry};
+use crate::format::segment::Kind;
+use crate::segment::{HEADER_LEN, Segment, Style, write_passive};
+
+/// Bytes written at once, so that no commit waits long for the file's lock.
+const SLICE: usize = 256 << 10;
+/// Bytes written before they are synced, so that no commit's sync has to carry more of them.
+const DIRTY_MAX: u64 = 4 << 20;
+
+/// A segment of moved records being written.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) segment: Segment,
+    /// Where each record was.
+    pub(crate) origins: Vec<u64>,
+    slice: Vec<u8>,
+    /// Offset up to which the segment is written, and up to which it is synced.
+    written: u64,
+    synced: u64,
+}
+
+impl Core {
+    /// Begins an output in an extent of at most so many pages.
+    pub(crate) fn begin_output(&self, pages: u64) -> Result<Output> {
+        let named = {
+            let mut keeper = self.lock_keeper();
+            let named = keeper.name_output(self, pages)?;
+            // Order: named before a byte is written there.
+            keeper.checkpoint(self)?;
+            named
+        };
+        let style = Style { has_directory: self.fixed.style().has_directory, is_moved: true };
+        let extent = Extent::new(named.start_page.get(), u64::from(named.page_count.get()));
+        let segment =
+            Segment::new(extent, named.seg_id.get(), 0, self.clock.now(), self.env.pid(), style);
+        Ok(Output {
+            slice: segment.header(0).as_bytes().to_vec(),
+            segment,
+            origins: Vec::new(),
+            written: 0,
+            synced: 0,
+        })
+    }
+
+    /// Gives the extent of an output back that will not be finished.
+    pub(crate) fn drop_output(&self, output: &Output) -> Result<()> {
+        let mut keeper = self.lock_keeper();
+        let extent = output.segment.extent;
+        keeper.named.retain(|named| named.seg_id.get() != output.segment.seg_id);
+        // Order: what is there now must not be found by a walk when it is named no more.
+        write_passive(&*self.disk, self.geometry(), Kind::Free, extent)?;
+        keeper.checkpoint(self)?;
+        keeper.space.give_back(extent);
+        Ok(())
+    }
+
+    /// Seals an output and registers it.
+    pub(crate) fn finish_output(
+        &self,
+        output: &mut Output,
+        is_guard: bool,
+    ) -> Result<SegmentEntry> {
+        output.write_slice(self)?;
+        output.segment.settle_seqnos();
+        let (mut entry, rest) =
+            output.segment.seal(&*self.disk, &self.log, self.geometry(), self.fixed.uuid)?;
+        if is_guard {
+            entry.flags = U32::new(entry.flags.get() | SEGMENT_GUARD);
+        }
+        let mut keeper = self.lock_keeper();
+        keeper.named.retain(|named| named.seg_id.get() != output.segment.seg_id);
+        keeper.add_segment(self, entry, None);
+        keeper.checkpoint(self)?;
+        if let Some(rest) = rest {
+            keeper.space.give_back(rest);
+        }
+        Ok(entry)
+    }
+}
+
+impl Output {
+    /// True if a record of this length still fits.
+    pub(crate) fn fits(&self, core: &Core, record_len: u64) -> bool {
+        self.segment.fits(core.geometry(), record_len)
+    }
+
+    /// Copies a record that was read from `origin`.
+    pub(crate) fn push(&mut self, core: &Core, record: &Record<'_>, origin: u64) -> Result<()> {
+        let start = self.slice.len();
+        let mut header = record.header;
+        header.reserved16 = U16::new(MARK_MOVED);
+        self.slice.extend_from_slice(header.as_bytes());
+        self.slice.extend_from_slice(record.key);
+        self.slice.extend_from_slice(record.value);
+        self.slice.extend_from_slice(U32::new(0).as_bytes());
+        let stamp = Stamp {
+            seqno: header.seqno.get(),
+            hash64: header.hash64.get(),
+            timestamp_ns: header.timestamp_ns.get(),
+            reserved16: MARK_MOVED,
+        };
+        self.slice
+            .get_mut(start..)
+            .and_then(|bytes| record::stamp(bytes, stamp))
+            .ok_or(Error::Invalid("short record"))?;
+        self.segment.push(slot_hash(header.hash64.get()), record.key, &header);
+        self.origins.push(origin);
+        if self.slice.len() >= SLICE { self.write_slice(core) } else { Ok(()) }
+    }
+
+    fn write_slice(&mut self, core: &Core) -> Result<()> {
+        let start = core.geometry().paddr(self.segment.extent.start_page);
+        for part in self.slice.chunks(SLICE) {
+            core.disk
+                .write_at(start + self.written, part)
+                .map_err(Error::io("write moved records"))?;
+            self.written += u64::try_from(part.len()).unwrap_or(0);
+        }
+        self.slice.clear();
+        if self.written - self.synced >= DIRTY_MAX {
+            core.disk
+                .sync_range(start + self.synced, self.written - self.synced)
+                .map_err(Error::io("sync moved records"))?;
+            self.synced = self.written;
+        }
+        Ok(())
+    }
+
+    /// True if nothing was copied to it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.segment.len == HEADER_LEN
+    }
+}
+
+impl crate::keeper::Keeper {
+    /// Takes an extent for an output: one of so many pages, or what a full disk has left in reserve.
+    fn name_output(&mut self, core: &Core, pages: u64) -> Result<NamedExtent> {
+        match self.name_extent(core, pages, NAMED_OUTPUT) {
+            Err(Error::NoSpace) => {}
+            result => return result,
+        }
+        // Compaction gives back more than it takes. The last extent stays, for deletes.
+        let mut supply = core.lock_supply();
+        let spare = supply.reserve.len().checked_sub(2).and_then(|_| supply.reserve.pop_back());
+        drop(supply);
+        let taken = spare.ok_or(Error::NoSpace)?;
+        let named = self.named.iter_mut().find(|named| named.seg_id == taken.seg_id);
+        let named = named.ok_or(Error::NoSpace)?;
+        named.kind = U32::new(NAMED_OUTPUT);
+        Ok(*named)
+    }
+}

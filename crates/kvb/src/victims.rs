@@ -1,0 +1,190 @@
+//! Which segments to compact (seed 002 section 13 and Appendix C).
+//!
+//! Dead are records that others replaced, tombstones, and records that expired. A segment is worth emptying when less
+//! than [`LIVE_MAX`] of it is live; of those the score of Appendix C takes the best first. When too much of the whole is
+//! dead and no segment is that empty, fuller ones will do.
+
+use std::sync::Arc;
+
+use crate::core::{Core, lock};
+use crate::format::roster::SegmentEntry;
+use crate::overlay::Overlay;
+use crate::sealed::Sealed;
+use crate::view::View;
+
+/// Least share of a segment that must be live for it to be left alone.
+const LIVE_MAX: f64 = 0.6;
+/// Shares that will do when too much of the whole is dead.
+const RELAXED: [f64; 4] = [0.7, 0.8, 0.9, 0.97];
+/// Largest share of the whole that may be dead.
+const DEAD_MAX: f64 = 0.22;
+/// What a segment gains in score by a record written since its last one: the `age_weight` of Appendix C.
+const AGE_WEIGHT: f64 = 0.25;
+
+/// Dead bytes that are never worth the trouble.
+const TRIFLE_MIN: u64 = 64 << 10;
+/// Overlay entries that are looked up to estimate what they replace.
+const SAMPLE: usize = 256;
+/// An expired record is dropped only when the wall clock is this far past its deadline.
+pub(crate) const GRACE_NS: u64 = 3600 * 1_000_000_000;
+
+/// A segment that may be emptied.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) sealed: Arc<Sealed>,
+    /// Bytes of records.
+    pub(crate) bytes: u64,
+    /// Bytes of those that are dead, as far as known.
+    pub(crate) dead: u64,
+    /// Records written since its last one.
+    pub(crate) age: u64,
+}
+
+impl Candidate {
+    fn live_ratio(&self) -> f64 {
+        1.0 - ratio(self.dead, self.bytes)
+    }
+
+    fn live(&self) -> u64 {
+        self.bytes - self.dead
+    }
+
+    /// Appendix C: `(1 - live_ratio) * size_bytes + age_weight * segment_age`.
+    #[allow(clippy::as_conversions, clippy::cast_precision_loss, reason = "a heuristic")]
+    fn score(&self) -> f64 {
+        self.dead as f64 + AGE_WEIGHT * self.age as f64
+    }
+}
+
+#[allow(clippy::as_conversions, clippy::cast_precision_loss, reason = "a heuristic")]
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part.min(whole) as f64 / whole as f64 }
+}
+
+/// What there is to choose from.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Choice {
+    pub(crate) candidates: Vec<Candidate>,
+    /// Bytes of all segments.
+    pub(crate) total: u64,
+    /// Bytes of those that are dead, estimated.
+    pub(crate) dead: u64,
+    /// Most live bytes to move at once.
+    pub(crate) budget: u64,
+    /// Dead bytes not worth the trouble.
+    pub(crate) trifle: u64,
+}
+
+impl Choice {
+    /// The segments to empty next; none if that is not worth the trouble.
+    pub(crate) fn pick(&self) -> Vec<Arc<Sealed>> {
+        let worth = self.dead > self.trifle && ratio(self.dead, self.total) > DEAD_MAX;
+        let limits = std::iter::once(LIVE_MAX).chain(RELAXED.into_iter().filter(|_| worth));
+        for limit in limits {
+            let mut eligible: Vec<&Candidate> =
+                self.candidates.iter().filter(|one| one.live_ratio() < limit).collect();
+            let dead: u64 = eligible.iter().map(|one| one.dead).sum();
+            if dead <= self.trifle && !eligible.iter().any(|one| one.live() == 0 && one.dead > 0) {
+                continue;
+            }
+            eligible.sort_by(|a, b| b.score().total_cmp(&a.score()));
+            return self.fill(&eligible);
+        }
+        Vec::new()
+    }
+
+    /// As many of the emptiest as the budget allows.
+    pub(crate) fn fill_any(&self) -> Vec<Arc<Sealed>> {
+        let mut all: Vec<&Candidate> = self.candidates.iter().collect();
+        all.sort_by(|a, b| a.live_ratio().total_cmp(&b.live_ratio()));
+        self.fill(&all)
+    }
+
+    /// As many as the budget allows, and at least one.
+    fn fill(&self, eligible: &[&Candidate]) -> Vec<Arc<Sealed>> {
+        let mut victims: Vec<Arc<Sealed>> = Vec::new();
+        let mut live = 0;
+        for one in eligible {
+            if victims.is_empty() || live + one.live() <= self.budget {
+                live += one.live();
+                victims.push(Arc::clone(&one.sealed));
+            }
+        }
+        victims
+    }
+}
+
+/// Dead bytes of a segment: those known to be replaced, and of the others the share that has expired by `wall_ns`, going
+/// by when the first and the last of its records do.
+pub(crate) fn dead_bytes(entry: &SegmentEntry, wall_ns: u64) -> u64 {
+    let bytes = entry.record_bytes.get();
+    let dead = entry.dead_bytes.get().min(bytes);
+    let (first, last) = (entry.expires_first_ns.get(), entry.expires_last_ns.get());
+    let expiring = entry.expiring_bytes.get();
+    let expired = match wall_ns.checked_sub(first) {
+        None => 0,
+        Some(_) if expiring == 0 => 0,
+        Some(_) if wall_ns >= last => expiring,
+        Some(since) => {
+            let share = u128::from(expiring) * u128::from(since) / u128::from(last - first);
+            u64::try_from(share).unwrap_or(expiring)
+        }
+    };
+    let unknown = u128::from(bytes - dead) * u128::from(expired.min(bytes));
+    let expired = u64::try_from(unknown / u128::from(bytes.max(1))).unwrap_or(0);
+    dead + expired
+}
+
+impl Core {
+    /// What compaction may choose from now.
+    pub(crate) fn choice(&self) -> Choice {
+        let view = self.view.load();
+        let wall = self.env.unix_ns().saturating_sub(GRACE_NS);
+        let keeper = self.lock_keeper();
+        let unreadable = lock(&self.unreadable);
+        let mut choice = Choice::default();
+        let records: u64 =
+            keeper.segments.values().map(|kept| u64::from(kept.entry.record_count.get())).sum();
+        choice.total = keeper.segments.values().map(|kept| kept.entry.record_bytes.get()).sum();
+        let commit_seqno = self.position().seqno;
+        let retired = self.counters.retired_bytes();
+        for kept in keeper.segments.values() {
+            let (entry, sealed) = (&kept.entry, &kept.sealed);
+            let bytes = entry.record_bytes.get();
+            let mut dead = dead_bytes(entry, wall);
+            // Tombstones that had to be kept once are worth another look when much has changed.
+            if sealed.is_moved() && retired.saturating_sub(sealed.born()) > choice.total / 2 {
+                dead = (dead + entry.delete_bytes.get()).min(bytes);
+            }
+            choice.dead += dead;
+            let pages = u64::from(entry.data_page_count.get());
+            let is_oversized = !sealed.is_moved() && pages > self.fixed.segment_page_max;
+            let is_movable = !is_oversized || dead >= bytes;
+            if is_movable && view.image.covers(sealed) && !unreadable.contains(&entry.seg_id.get())
+            {
+                choice.candidates.push(Candidate {
+                    sealed: Arc::clone(sealed),
+                    bytes,
+                    dead,
+                    age: commit_seqno.saturating_sub(entry.last_seqno.get()),
+                });
+            }
+        }
+        let mean = choice.total / records.max(1);
+        let layers = [Some(&*view.active), view.frozen.as_ref().map(|frozen| &*frozen.overlay)];
+        let replaced: u64 = layers.into_iter().flatten().map(|layer| replaced(&view, layer)).sum();
+        choice.dead = choice.dead.saturating_add(replaced * mean).min(choice.total);
+        let segment = self.geometry().paddr(keeper.next_segment_pages(self));
+        choice.budget = (4 * segment).max(choice.total / 20);
+        choice.trifle = (4 * segment).min(choice.total / 16).max(TRIFLE_MIN);
+        choice
+    }
+}
+
+/// How many records of the image an overlay replaces, by a sample: their segments do not count them as dead yet.
+fn replaced(view: &View, overlay: &Overlay) -> u64 {
+    let (hits, looked_at) = overlay.sample(SAMPLE, |hash| view.image.probably_has(hash));
+    let len = u64::try_from(overlay.len()).unwrap_or(0);
+    let known = len.saturating_mul(hits) / looked_at.max(1);
+    known.saturating_sub(overlay.moved())
+}

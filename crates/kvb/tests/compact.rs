@@ -1,0 +1,125 @@
+//! Compaction: space comes back, nothing is lost, nothing comes back from the dead.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
+
+#[path = "support/seed.rs"]
+mod seed;
+#[path = "support/watch.rs"]
+mod watch;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use host::{ManualEnv, MemoryDisk};
+use kvb::{Batch, Bucket, Compact, Durability, Options};
+
+const LIMIT: Duration = Duration::from_secs(300);
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn options(background: bool) -> Options {
+    Options::default()
+        .segment_bytes_max(16 << 10)
+        .durability(Durability::Relaxed)
+        .background(background)
+        .overlay_min(64)
+}
+
+fn check(bucket: &Bucket, model: &Model) {
+    let rows: Vec<(Vec<u8>, Vec<u8>)> = bucket
+        .scan(b"")
+        .map(|row| {
+            let row = row.unwrap();
+            (row.key().to_vec(), row.value().to_vec())
+        })
+        .collect();
+    let expected: Vec<_> = model.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+    assert_eq!(rows.len(), expected.len());
+    assert!(rows == expected);
+    for (key, value) in model {
+        assert_eq!(bucket.get(key).unwrap().as_deref(), Some(value.as_slice()));
+    }
+}
+
+fn step(rng: &mut Rng, bucket: &Bucket, model: &mut Model, keys: usize) {
+    let mut batch = Batch::new();
+    for _ in 0..rng.usize(1..40) {
+        let key = format!("key{:05}", rng.usize(0..keys)).into_bytes();
+        if rng.u8(..4) == 0 {
+            batch.delete(&key);
+            model.remove(&key);
+        } else {
+            let value = vec![rng.u8(..); rng.usize(0..200)];
+            batch.put(&key, &value);
+            model.insert(key, value);
+        }
+    }
+    bucket.commit(batch).unwrap();
+}
+
+fn churn(background: bool, seed: u64) {
+    let mut rng = Rng::with_seed(seed);
+    let disk = MemoryDisk::new();
+    let env = Arc::new(ManualEnv::new(1_700_000_000_000_000_000, seed));
+    let mut bucket =
+        Bucket::create_on(Arc::new(disk.reopen()), env.clone(), options(background)).unwrap();
+    let mut model = Model::new();
+    let keys = rng.usize(50..3000);
+    for round in 0..600 {
+        step(&mut rng, &bucket, &mut model, keys);
+        match rng.u8(..60) {
+            0 => {
+                bucket.compact(Compact::Auto).unwrap();
+            }
+            1 => {
+                bucket.compact(Compact::Full).unwrap();
+            }
+            2 => {
+                bucket.compact(Compact::LowSpace).unwrap();
+            }
+            3 => {
+                bucket.close().unwrap();
+                bucket = Bucket::open_on(Arc::new(disk.reopen()), env.clone(), options(background))
+                    .unwrap();
+            }
+            4 => {
+                // As after a kill.
+                let copy = MemoryDisk::from_bytes(disk.to_bytes());
+                let copy =
+                    Bucket::open_on(Arc::new(copy), env.clone(), options(background)).unwrap();
+                check(&copy, &model);
+                copy.compact(Compact::Full).unwrap();
+                check(&copy, &model);
+            }
+            _ => {}
+        }
+        if round % 50 == 0 {
+            check(&bucket, &model);
+        }
+    }
+    check(&bucket, &model);
+    bucket.compact(Compact::Full).unwrap();
+    check(&bucket, &model);
+}
+
+#[test]
+fn churn_alone() {
+    let base = seed::seed("churn_alone");
+    watch::within(LIMIT, "churn_alone", move || {
+        for round in 0..6 * seed::rounds() {
+            churn(false, base.wrapping_add(round));
+        }
+    });
+}
+
+#[test]
+fn churn_in_background() {
+    let base = seed::seed("churn_in_background");
+    watch::within(LIMIT, "churn_in_background", move || {
+        for round in 0..6 * seed::rounds() {
+            churn(true, base.wrapping_add(round));
+        }
+    });
+}
