@@ -10,7 +10,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::record::{Block, Record};
+use crate::record::{Block, Change, Record};
 
 /// Bytes given to every engine that has a cache.
 pub const CACHE_BYTES: usize = 1 << 30;
@@ -26,6 +26,9 @@ pub enum Phase {
 
 /// One store, opened in a directory of its own.
 pub trait Engine: Sized + Send + Sync {
+    /// Whether rows can be read in key order.
+    const IS_ORDERED: bool = true;
+
     /// A consistent view for one thread.
     type Reader<'a>: Reader
     where
@@ -50,12 +53,33 @@ pub trait Engine: Sized + Send + Sync {
     /// Opens a view of everything committed so far.
     fn reader(&self) -> Result<Self::Reader<'_>>;
 
+    /// Deletes and puts without reading, in one durable commit.
+    fn write(&self, change: &Change) -> Result<()>;
+
+    /// Does the whole compaction that the engine offers, and comes back open for durable commits.
+    fn compact(self, dir: &Path) -> Result<Self>;
+
     /// Closes cleanly.
     fn close(self) -> Result<()>;
 }
 
-/// Point reads on one thread.
+/// Which rows a scan visits.
+#[derive(Clone, Copy, Debug)]
+pub enum Span<'a> {
+    /// All, in key order.
+    All,
+    /// Those from the first key on and before the second, in key order.
+    Between(&'a [u8], &'a [u8]),
+    /// So many, backwards from this key, which is there.
+    Back(&'a [u8], usize),
+}
+
+/// Reads on one thread.
 pub trait Reader {
     /// Looks up `key` and shows what was found to `see`, without copying where the engine can.
     fn get<T>(&mut self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T>;
+
+    /// Shows the key and the value of every row in `span` to `see`, without copying where the
+    /// engine can. Called only if the engine is ordered.
+    fn scan(&mut self, span: Span<'_>, see: impl FnMut(&[u8], &[u8])) -> Result<()>;
 }

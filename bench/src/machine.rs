@@ -3,8 +3,13 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+
+/// How long [`rest`] waits at most, and between two looks.
+const REST_MAX: Duration = Duration::from_secs(60);
+const REST_LOOK: Duration = Duration::from_millis(400);
 
 /// The lock file names the exact versions that were built.
 const LOCK: &str = include_str!("../Cargo.lock");
@@ -33,6 +38,38 @@ pub fn disk_bytes(dir: &Path) -> Result<u64> {
     Ok(total)
 }
 
+/// Bytes this process has sent to the disk, or will once its dirty pages are written.
+pub fn written_bytes() -> Result<u64> {
+    let io = fs::read_to_string("/proc/self/io")?;
+    Ok(field(&io, "write_bytes:").context("no write_bytes")?.parse()?)
+}
+
+/// Waits until the threads of this process have nothing left to do, or for [`REST_MAX`].
+pub fn rest() -> Result<()> {
+    let start = Instant::now();
+    let mut before = (cpu_ticks()?, written_bytes()?);
+    while start.elapsed() < REST_MAX {
+        std::thread::sleep(REST_LOOK);
+        let now = (cpu_ticks()?, written_bytes()?);
+        // A tick for looking.
+        if now.0 <= before.0 + 1 && now.1 == before.1 {
+            break;
+        }
+        before = now;
+    }
+    Ok(())
+}
+
+/// Ticks of processor time this process has used.
+fn cpu_ticks() -> Result<u64> {
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    // The name, in parentheses, may hold anything; user and system time are the 12th and 13th
+    // fields behind it.
+    let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;
+    let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+    ticks.sum::<Result<u64, _>>().context("no times in stat")
+}
+
 /// Waits until the file system of `dir` has nothing left to write.
 pub fn settle(dir: &Path) -> Result<()> {
     Ok(rustix::fs::syncfs(fs::File::open(dir)?)?)
@@ -43,10 +80,7 @@ pub fn description() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let (cpu, memory) = (read("/proc/cpuinfo"), read("/proc/meminfo"));
     let model = field(&cpu, "model name").map_or("?", |text| text.trim_start_matches([':', ' ']));
-    let cores = cpu
-        .lines()
-        .filter(|line| line.starts_with("processor"))
-        .count();
+    let cores = cpu.lines().filter(|line| line.starts_with("processor")).count();
     let kib = field(&memory, "MemTotal:").and_then(|text| text.split(' ').next()?.parse().ok());
     let gib = kib.unwrap_or(0.0) / f64::from(1 << 20);
     let kernel = read("/proc/sys/kernel/osrelease");
@@ -63,25 +97,11 @@ pub fn description() -> String {
 pub fn versions() -> String {
     let lmdb = heed::lmdb_version();
     let mut parts = vec![
-        format!(
-            "heed {} (LMDB {}.{}.{})",
-            locked("heed"),
-            lmdb.major,
-            lmdb.minor,
-            lmdb.patch
-        ),
-        format!(
-            "rocksdb {} (library {})",
-            locked("rocksdb"),
-            rocksdb_library()
-        ),
+        format!("heed {} (LMDB {}.{}.{})", locked("heed"), lmdb.major, lmdb.minor, lmdb.patch),
+        format!("rocksdb {} (library {})", locked("rocksdb"), rocksdb_library()),
         format!("redb {}", locked("redb")),
         format!("fjall {}", locked("fjall")),
-        format!(
-            "rusqlite {} (SQLite {})",
-            locked("rusqlite"),
-            rusqlite::version()
-        ),
+        format!("rusqlite {} (SQLite {})", locked("rusqlite"), rusqlite::version()),
     ];
     if cfg!(feature = "kvb") {
         parts.insert(0, format!("kvb {}", locked("kvb")));
@@ -99,14 +119,10 @@ fn locked(name: &str) -> &'static str {
 /// The version in the file name of the library that the loader chose.
 fn rocksdb_library() -> String {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let version = maps
-        .lines()
-        .find_map(|line| line.split("librocksdb.so.").nth(1));
+    let version = maps.lines().find_map(|line| line.split("librocksdb.so.").nth(1));
     version.unwrap_or("?").to_owned()
 }
 
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    text.lines()
-        .find_map(|line| line.strip_prefix(name))
-        .map(str::trim)
+    text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }

@@ -23,14 +23,17 @@ use crate::workload::{Measures, Outcome, Plan};
 
 const USAGE: &str = "\
 kvb-bench [--keys 1000000] [--rounds 3] [--engines a,b,c] [--workloads a,b,c] [--dir DIR]
-          [--json FILE] [--puts 300] [--blocks 30] [--gets N]
+          [--json FILE] [--puts 300] [--blocks 30] [--gets N] [--churn 5] [--churn-batch 100]
+          [--seconds 20]
 
   --engines    default: all that were built in
-  --workloads  of put,block,get,get2,miss,reopen,kill; the load always runs
+  --workloads  of put,block,get,get2,miss,reopen,kill,scan-full,scan-prefix,scan-reverse, and of
+               churn,put-latency, which take minutes and run only when named; the load always runs
   --dir        where the stores are made, on the disk to be measured (default: a temporary one)
-  --gets       gets per thread (default: as many as keys, at most 1000000)";
+  --gets       gets per thread (default: as many as keys, at most 1000000)
+  --churn      changes of the churn per key; --churn-batch of them make a durable commit
+  --seconds    how long put-latency puts";
 
-const WORKLOADS: &str = "put,block,get,get2,miss,reopen,kill";
 const GETS_MAX: usize = 1_000_000;
 
 /// What this process is.
@@ -72,13 +75,13 @@ pub fn child_args(role: &str, plan: &Plan) -> Vec<String> {
         ("--puts", plan.puts.to_string()),
         ("--blocks", plan.blocks.to_string()),
         ("--gets", plan.gets.to_string()),
+        ("--churn", plan.churn.to_string()),
+        ("--churn-batch", plan.churn_batch.to_string()),
+        ("--seconds", plan.seconds.to_string()),
         ("--seed", plan.seed.to_string()),
         ("--workloads", plan.workloads.join(",")),
     ];
-    pairs
-        .into_iter()
-        .flat_map(|(name, value)| [name.to_owned(), value])
-        .collect()
+    pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
@@ -94,17 +97,18 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
         puts: 300,
         blocks: 30,
         gets: 0,
+        churn: 5,
+        churn_batch: 100,
+        seconds: 20,
         seed: 1,
-        workloads: split(WORKLOADS),
+        workloads: workload::USUAL.iter().map(|name| (*name).to_owned()).collect(),
     };
     while let Some(name) = words.next() {
         if name == "--help" {
             println!("{USAGE}");
             std::process::exit(0);
         }
-        let value = words
-            .next()
-            .with_context(|| format!("{name} needs a value\n{USAGE}"))?;
+        let value = words.next().with_context(|| format!("{name} needs a value\n{USAGE}"))?;
         match name.as_str() {
             "--keys" => plan.keys = value.parse()?,
             "--rounds" => rounds = value.parse()?,
@@ -115,6 +119,9 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
             "--puts" => plan.puts = value.parse()?,
             "--blocks" => plan.blocks = value.parse()?,
             "--gets" => gets = Some(value.parse()?),
+            "--churn" => plan.churn = value.parse()?,
+            "--churn-batch" => plan.churn_batch = value.parse()?,
+            "--seconds" => plan.seconds = value.parse()?,
             "--seed" => plan.seed = value.parse()?,
             "--role" if value == "measure" => role = Role::Measure,
             "--role" if value == "crash" => role = Role::Crash,
@@ -124,29 +131,18 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
     for name in &engines {
         engines::find(name)?;
     }
-    let known = split(WORKLOADS);
-    let unknown = plan.workloads.iter().find(|name| !known.contains(name));
+    let is_known = |name: &str| [workload::USUAL, workload::LONG].concat().contains(&name);
+    let unknown = plan.workloads.iter().find(|name| !is_known(name));
     ensure!(unknown.is_none(), "unknown workload {unknown:?}\n{USAGE}");
-    ensure!(
-        plan.keys > 0 && plan.puts > 0 && plan.blocks > 0,
-        "counts must not be zero"
-    );
+    let counts = [plan.keys, plan.puts, plan.blocks, plan.churn, plan.churn_batch];
+    ensure!(!counts.contains(&0) && plan.seconds > 0, "counts must not be zero");
     plan.gets = gets.unwrap_or(plan.keys.min(GETS_MAX));
     plan.engine = engines.first().cloned().unwrap_or_default();
-    Ok(Arguments {
-        role,
-        plan,
-        rounds,
-        engines,
-        json,
-    })
+    Ok(Arguments { role, plan, rounds, engines, json })
 }
 
 fn split(list: &str) -> Vec<String> {
-    list.split(',')
-        .filter(|name| !name.is_empty())
-        .map(str::to_owned)
-        .collect()
+    list.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 /// Runs all rounds and prints the tables.
@@ -158,10 +154,7 @@ fn compare(arguments: &Arguments) -> Result<()> {
     let mut all: Vec<Results> = arguments
         .engines
         .iter()
-        .map(|engine| Results {
-            engine: engine.clone(),
-            rounds: Vec::new(),
-        })
+        .map(|engine| Results { engine: engine.clone(), rounds: Vec::new() })
         .collect();
     let mut failures = Vec::new();
     let count = all.len();
@@ -169,12 +162,7 @@ fn compare(arguments: &Arguments) -> Result<()> {
         for position in 0..count {
             // Each round begins with another engine, so nobody always follows the same one.
             let results = &mut all[(position + round) % count];
-            eprintln!(
-                "round {} of {}: {}",
-                round + 1,
-                arguments.rounds,
-                results.engine
-            );
+            eprintln!("round {} of {}: {}", round + 1, arguments.rounds, results.engine);
             let outcome = measure(plan, &results.engine, round).unwrap_or_else(|error| Outcome {
                 measures: Measures::new(),
                 failure: Some(format!("{error:#}")),
@@ -193,6 +181,7 @@ fn compare(arguments: &Arguments) -> Result<()> {
     let config = json!({
         "machine": machine, "versions": machine::versions(), "keys": plan.keys,
         "rounds": arguments.rounds, "puts": plan.puts, "blocks": plan.blocks, "gets": plan.gets,
+        "churn": plan.churn, "churn_batch": plan.churn_batch, "seconds": plan.seconds,
         "failures": failures,
     });
     if let Some(path) = &arguments.json {
@@ -237,17 +226,11 @@ fn measure(plan: &Plan, engine: &str, round: usize) -> Result<Outcome> {
         ..plan.clone()
     };
     let mut command = Command::new(std::env::current_exe()?);
-    command
-        .args(child_args("measure", &plan))
-        .stderr(Stdio::inherit());
+    command.args(child_args("measure", &plan)).stderr(Stdio::inherit());
     let output = command.output();
     std::fs::remove_dir_all(&dir)?;
     let output = output?;
-    ensure!(
-        output.status.success(),
-        "the measuring process ended with {}",
-        output.status
-    );
+    ensure!(output.status.success(), "the measuring process ended with {}", output.status);
     let (measures, failure) = serde_json::from_slice(&output.stdout)?;
     Ok(Outcome { measures, failure })
 }

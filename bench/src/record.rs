@@ -11,6 +11,9 @@ pub const KEY_LEN: usize = 36;
 /// Length of every value.
 pub const VALUE_LEN: usize = 100;
 
+/// Where a value says which version it is, if it is not the first.
+const VERSION_AT: usize = 8;
+
 /// Indices from here on are never written; they serve as keys that must be missing.
 const MISSING_START: u64 = 1 << 40;
 
@@ -37,6 +40,12 @@ pub struct Block {
     pub created: Vec<Record>,
 }
 
+/// One commit of the churn workload.
+pub struct Change {
+    pub deleted: Vec<Probe>,
+    pub put: Vec<Record>,
+}
+
 /// The indices that are live in the store, and the next one to use.
 pub struct Live {
     indices: Vec<u32>,
@@ -61,11 +70,7 @@ impl Probe {
         if self.is(found) {
             return Ok(());
         }
-        bail!(
-            "record {}: wrong or missing value ({:?} bytes)",
-            self.index,
-            found.map(<[u8]>::len)
-        )
+        bail!("record {}: wrong or missing value ({:?} bytes)", self.index, found.map(<[u8]>::len))
     }
 
     /// Whether `found` has the right length, begins with the index and ends with its hash.
@@ -85,10 +90,19 @@ impl Record {
         fill(&mut value, index.wrapping_mul(2) + 1);
         value[..8].copy_from_slice(&index.to_le_bytes());
         value[VALUE_LEN - 8..].copy_from_slice(&seal(index).to_le_bytes());
-        Self {
-            key: Probe::new(index).key,
-            value,
-        }
+        Self { key: Probe::new(index).key, value }
+    }
+
+    /// Record `index` when it is written for the `version`-th time after the first.
+    pub fn version(index: u64, version: u64) -> Self {
+        let mut record = Self::new(index);
+        record.value[VERSION_AT..VERSION_AT + 8].copy_from_slice(&version.to_le_bytes());
+        record
+    }
+
+    /// The version in a value that was written with one.
+    pub fn version_of(value: &[u8]) -> Option<u64> {
+        Some(u64::from_le_bytes(value.get(VERSION_AT..VERSION_AT + 8)?.try_into().ok()?))
     }
 }
 
@@ -114,14 +128,21 @@ impl Live {
 
     /// A block that spends `count` random live records and creates as many.
     pub fn block(&mut self, rng: &mut Rng, count: usize) -> Block {
-        let spent = (0..count.min(self.indices.len()))
+        let spent = self.remove(rng, count);
+        Block { spent, created: self.create(count) }
+    }
+
+    /// Removes random live records.
+    pub fn remove(&mut self, rng: &mut Rng, count: usize) -> Vec<Probe> {
+        (0..count.min(self.indices.len()))
             .map(|_| self.indices.swap_remove(rng.usize(..self.indices.len())))
             .map(|index| Probe::new(u64::from(index)))
-            .collect();
-        Block {
-            spent,
-            created: self.create(count),
-        }
+            .collect()
+    }
+
+    /// The indices of all live records, in no order.
+    pub fn indices(&self) -> &[u32] {
+        &self.indices
     }
 
     /// A random live record.

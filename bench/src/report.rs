@@ -38,6 +38,35 @@ pub const MEASURES: &[Measure] = &[
     high("get_per_s", "get hit, 1 thread /s"),
     high("get2_per_s", "get hit, 2 threads /s"),
     high("miss_per_s", "get miss, 1 thread /s"),
+    high("scan_full_loaded_per_s", "full scan as loaded, rows/s"),
+    high("scan_full_compact_per_s", "full scan compacted, rows/s"),
+    high("scan10_loaded_per_s", "scan of 10 as loaded /s"),
+    high("scan10_compact_per_s", "scan of 10 compacted /s"),
+    high("scan100_loaded_per_s", "scan of 100 as loaded /s"),
+    high("scan100_compact_per_s", "scan of 100 compacted /s"),
+    high("scan_back_loaded_per_s", "100 rows back as loaded /s"),
+    high("scan_back_compact_per_s", "100 rows back compacted /s"),
+    low("compact_s", "compaction after load s"),
+    low("disk_compact_mb", "disk after load, compacted MB"),
+    high("churn_per_s", "churn, changes /s"),
+    low("churn_p50_us", "churn commit p50 us"),
+    low("churn_p99_us", "churn commit p99 us"),
+    low("churn_p999_us", "churn commit p99.9 us"),
+    low("churn_max_us", "churn commit max us"),
+    low("churn_space_max", "churn, disk / live bytes, max"),
+    low("churn_space_end", "churn, disk / live bytes, end"),
+    low("churn_space_compact", "churn, disk / live bytes, compacted"),
+    low("churn_space_max_record", "churn, disk / live records, max"),
+    low("churn_space_end_record", "churn, disk / live records, end"),
+    low("churn_space_compact_record", "churn, disk / live records, compacted"),
+    low("churn_written", "churn, written / bytes put"),
+    low("churn_written_record", "churn, written / records put"),
+    low("churn_compact_s", "compaction after churn s"),
+    high("latency_per_s", "busy durable put /s"),
+    low("latency_p50_us", "busy durable put p50 us"),
+    low("latency_p99_us", "busy durable put p99 us"),
+    low("latency_p999_us", "busy durable put p99.9 us"),
+    low("latency_max_us", "busy durable put max us"),
     low("reopen_clean_ms", "reopen clean ms"),
     low("reopen_killed_ms", "reopen after kill -9 ms"),
     Measure {
@@ -51,19 +80,11 @@ pub const MEASURES: &[Measure] = &[
 ];
 
 const fn high(name: &'static str, title: &'static str) -> Measure {
-    Measure {
-        name,
-        title,
-        better: Better::High,
-    }
+    Measure { name, title, better: Better::High }
 }
 
 const fn low(name: &'static str, title: &'static str) -> Measure {
-    Measure {
-        name,
-        title,
-        better: Better::Low,
-    }
+    Measure { name, title, better: Better::Low }
 }
 
 /// The results of one engine, one entry per round.
@@ -74,11 +95,8 @@ pub struct Results {
 
 impl Results {
     fn samples(&self, measure: &Measure) -> Vec<f64> {
-        let mut samples: Vec<f64> = self
-            .rounds
-            .iter()
-            .filter_map(|round| round.get(measure.name).copied())
-            .collect();
+        let mut samples: Vec<f64> =
+            self.rounds.iter().filter_map(|round| round.get(measure.name).copied()).collect();
         samples.sort_by(f64::total_cmp);
         samples
     }
@@ -140,10 +158,7 @@ pub fn ratios(all: &[Results]) -> Option<String> {
     text.push_str("\n|---|---|");
     text.push_str(&"--:|--:|".repeat(subjects.len()));
     text.push('\n');
-    for measure in MEASURES
-        .iter()
-        .filter(|measure| measure.better != Better::Neither)
-    {
+    for measure in MEASURES.iter().filter(|measure| measure.better != Better::Neither) {
         let Some((peer, best)) = best_peer(all, measure) else {
             continue;
         };
@@ -169,9 +184,7 @@ pub fn json(all: &[Results], config: Value) -> Value {
 }
 
 fn best_peer<'a>(all: &'a [Results], measure: &Measure) -> Option<(&'a str, f64)> {
-    let peers = all
-        .iter()
-        .filter(|results| engines::is_peer(&results.engine));
+    let peers = all.iter().filter(|results| engines::is_peer(&results.engine));
     let medians = peers.filter_map(|peer| Some((peer.engine.as_str(), peer.median(measure)?)));
     match measure.better {
         Better::High => medians.max_by(|a, b| a.1.total_cmp(&b.1)),

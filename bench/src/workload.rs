@@ -3,6 +3,10 @@
 //! Only the engine's work is on the clock: records and probes are made in chunks beforehand, and
 //! the checks of what was read cost the same for everyone.
 
+mod churn;
+mod latency;
+mod scan;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Range;
@@ -32,6 +36,22 @@ const SAMPLE: usize = 1000;
 /// Results by the names in [`crate::report::MEASURES`].
 pub type Measures = BTreeMap<String, f64>;
 
+/// The workloads that run unless others are chosen.
+pub const USUAL: &[&str] = &[
+    "put",
+    "block",
+    "get",
+    "get2",
+    "miss",
+    "reopen",
+    "kill",
+    "scan-full",
+    "scan-prefix",
+    "scan-reverse",
+];
+/// Those that run only when they are chosen, because they take minutes.
+pub const LONG: &[&str] = &["churn", "put-latency"];
+
 /// What one process is to do.
 #[derive(Clone)]
 pub struct Plan {
@@ -41,6 +61,11 @@ pub struct Plan {
     pub puts: usize,
     pub blocks: usize,
     pub gets: usize,
+    /// Changes of the churn per key, and changes per commit.
+    pub churn: usize,
+    pub churn_batch: usize,
+    /// How long `put-latency` puts.
+    pub seconds: u64,
     pub seed: u64,
     pub workloads: Vec<String>,
 }
@@ -75,23 +100,41 @@ pub struct Outcome {
     pub failure: Option<String>,
 }
 
-/// Runs all workloads of `plan` on an empty directory.
+/// A store of its own: the name of its directory, the workloads it is for, and what runs them.
+type Group = (&'static str, &'static [&'static str], fn(&mut Run<'_>) -> Result<()>);
+
+/// Runs all workloads of `plan` in an empty directory.
 pub fn measure<E: Engine>(plan: &Plan) -> Result<Outcome> {
-    let live = Live::new(plan.keys + plan.puts + plan.blocks * BATCH);
-    let rng = Rng::with_seed(plan.seed);
-    let anon_start = machine::anon_bytes()?;
-    let mut run = Run {
-        plan,
-        live,
-        rng,
-        anon_start,
-        measures: Measures::new(),
-    };
-    let failure = run.all::<E>().err().map(|error| format!("{error:#}"));
-    Ok(Outcome {
-        measures: run.measures,
-        failure,
-    })
+    let groups: [Group; 4] = [
+        ("ledger", &["put", "block", "get", "get2", "miss", "reopen", "kill"], |run| {
+            run.ledger::<E>()
+        }),
+        ("scan", &["scan-full", "scan-prefix", "scan-reverse"], |run| run.scans::<E>()),
+        ("churn", &["churn"], |run| run.churn::<E>()),
+        ("latency", &["put-latency"], |run| run.latency::<E>()),
+    ];
+    let mut outcome = Outcome { measures: Measures::new(), failure: None };
+    for (name, workloads, work) in groups {
+        let is_load_alone = plan.workloads.is_empty() && name == "ledger";
+        if !is_load_alone && !workloads.iter().any(|workload| plan.wants(workload)) {
+            continue;
+        }
+        let plan = Plan { dir: plan.dir.join(name), ..plan.clone() };
+        std::fs::create_dir(&plan.dir)?;
+        machine::settle(&plan.dir)?;
+        let mut run = Run::new(&plan)?;
+        let failure = work(&mut run).err().map(|error| format!("{name}: {error:#}"));
+        for (measure, value) in run.measures {
+            // The first of several loads counts.
+            outcome.measures.entry(measure).or_insert(value);
+        }
+        std::fs::remove_dir_all(&plan.dir)?;
+        if failure.is_some() {
+            outcome.failure = failure;
+            break;
+        }
+    }
+    Ok(outcome)
 }
 
 /// Loads fresh records into the store of `plan`, says so and waits for the kill.
@@ -126,8 +169,14 @@ fn fresh_start(plan: &Plan) -> u64 {
     (plan.keys + plan.puts + plan.blocks * BATCH) as u64
 }
 
-impl Run<'_> {
-    fn all<E: Engine>(&mut self) -> Result<()> {
+impl<'a> Run<'a> {
+    fn new(plan: &'a Plan) -> Result<Self> {
+        let live = Live::new(plan.keys + plan.puts + plan.blocks * BATCH);
+        let rng = Rng::with_seed(plan.seed);
+        Ok(Run { plan, live, rng, anon_start: machine::anon_bytes()?, measures: Measures::new() })
+    }
+
+    fn ledger<E: Engine>(&mut self) -> Result<()> {
         let plan = self.plan;
         let engine = E::open(&plan.dir, Phase::Load).context("create")?;
         self.load(&engine).context("load")?;
@@ -154,6 +203,19 @@ impl Run<'_> {
     }
 
     fn load<E: Engine>(&mut self, engine: &E) -> Result<()> {
+        let keys = self.plan.keys;
+        let mut spent = self.load_batches(engine)?;
+        self.set("load_per_s", keys as f64 / spent.as_secs_f64());
+        let start = Instant::now();
+        engine.finish_load()?;
+        spent += start.elapsed();
+        self.set("load_sync_per_s", keys as f64 / spent.as_secs_f64());
+        self.set("disk_load_mb", machine::disk_bytes(&self.plan.dir)? as f64 / 1e6);
+        Ok(())
+    }
+
+    /// Writes all keys without waiting for the disk.
+    fn load_batches<E: Engine>(&mut self, engine: &E) -> Result<Duration> {
         self.plan.say("load");
         let keys = self.plan.keys;
         let mut spent = Duration::ZERO;
@@ -163,16 +225,7 @@ impl Run<'_> {
             engine.load(&records)?;
             spent += start.elapsed();
         }
-        self.set("load_per_s", keys as f64 / spent.as_secs_f64());
-        let start = Instant::now();
-        engine.finish_load()?;
-        spent += start.elapsed();
-        self.set("load_sync_per_s", keys as f64 / spent.as_secs_f64());
-        self.set(
-            "disk_load_mb",
-            machine::disk_bytes(&self.plan.dir)? as f64 / 1e6,
-        );
-        Ok(())
+        Ok(spent)
     }
 
     fn puts<E: Engine>(&mut self, engine: &E) -> Result<()> {
@@ -212,11 +265,7 @@ impl Run<'_> {
         let mut reader = engine.reader()?;
         for probe in last_spent {
             let found = reader.get(&probe.key, |found| found.is_some())?;
-            ensure!(
-                !found,
-                "record {} was deleted and is still there",
-                probe.index
-            );
+            ensure!(!found, "record {} was deleted and is still there", probe.index);
         }
         Ok(())
     }
@@ -227,20 +276,8 @@ impl Run<'_> {
             if plan.wants(workload) {
                 plan.say(workload);
                 // One pass off the clock fills the caches of those who have one.
-                self.hits(
-                    engine,
-                    Gets {
-                        count: plan.gets.div_ceil(4),
-                        threads: 1,
-                    },
-                )?;
-                let per_s = self.hits(
-                    engine,
-                    Gets {
-                        count: plan.gets,
-                        threads,
-                    },
-                )?;
+                self.hits(engine, Gets { count: plan.gets.div_ceil(4), threads: 1 })?;
+                let per_s = self.hits(engine, Gets { count: plan.gets, threads })?;
                 self.set(&format!("{workload}_per_s"), per_s);
             }
         }
@@ -271,22 +308,14 @@ impl Run<'_> {
             let mut probes = || live.probe(&mut rng);
             let spent = timed_gets(&mut reader, gets.count, &mut probes, Probe::check)?;
             // The memory counts what an open reader holds.
-            Ok((
-                gets.count as f64 / spent.as_secs_f64(),
-                machine::anon_bytes()?,
-            ))
+            Ok((gets.count as f64 / spent.as_secs_f64(), machine::anon_bytes()?))
         };
         let mut rngs: Vec<Rng> = (0..gets.threads).map(|_| self.rng.fork()).collect();
         let last = rngs.remove(0);
         let results: Result<Vec<_>> = std::thread::scope(|scope| {
-            let others: Vec<_> = rngs
-                .into_iter()
-                .map(|rng| scope.spawn(|| work(rng)))
-                .collect();
+            let others: Vec<_> = rngs.into_iter().map(|rng| scope.spawn(|| work(rng))).collect();
             let mine = work(last);
-            let joined = others
-                .into_iter()
-                .map(|other| other.join().expect("no panics"));
+            let joined = others.into_iter().map(|other| other.join().expect("no panics"));
             std::iter::once(mine).chain(joined).collect()
         });
         let results = results?;
@@ -345,9 +374,7 @@ impl Run<'_> {
         let probe = self.live.probe(&mut self.rng);
         let start = Instant::now();
         let engine = E::open(&self.plan.dir, Phase::Durable)?;
-        engine
-            .reader()?
-            .get(&probe.key, |found| probe.check(found))??;
+        engine.reader()?.get(&probe.key, |found| probe.check(found))??;
         Ok((engine, start.elapsed().as_secs_f64() * 1e3))
     }
 }
@@ -366,9 +393,7 @@ fn timed_gets<R: Reader>(
 ) -> Result<Duration> {
     let mut spent = Duration::ZERO;
     for first in (0..count).step_by(CHUNK) {
-        let chunk: Vec<Probe> = (first..count.min(first + CHUNK))
-            .map(|_| probes())
-            .collect();
+        let chunk: Vec<Probe> = (first..count.min(first + CHUNK)).map(|_| probes()).collect();
         let start = Instant::now();
         for probe in &chunk {
             reader.get(&probe.key, |found| check(probe, found))??;
@@ -388,9 +413,6 @@ fn load_and_kill(plan: &Plan) -> Result<()> {
     child.kill()?;
     child.wait()?;
     read?;
-    ensure!(
-        line.trim() == "loaded",
-        "the process to be killed ended by itself"
-    );
+    ensure!(line.trim() == "loaded", "the process to be killed ended by itself");
     Ok(())
 }

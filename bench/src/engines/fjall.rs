@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use anyhow::Result;
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::{Database, Guard, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
 
-use crate::engine::{CACHE_BYTES, Engine, Phase, Reader};
-use crate::record::{Block, Record};
+use crate::engine::{CACHE_BYTES, Engine, Phase, Reader, Span};
+use crate::record::{Block, Change, Record};
 
 pub struct Fjall {
     // Order: the keyspace is dropped before its database.
@@ -16,6 +16,7 @@ pub struct Fjall {
 
 pub struct FjallReader<'a> {
     keyspace: &'a Keyspace,
+    snapshot: Snapshot,
 }
 
 impl Engine for Fjall {
@@ -49,10 +50,7 @@ impl Engine for Fjall {
         for probe in &block.spent {
             probe.check(self.keyspace.get(probe.key)?.as_deref())?;
         }
-        let mut batch = self
-            .database
-            .batch()
-            .durability(Some(PersistMode::SyncData));
+        let mut batch = self.database.batch().durability(Some(PersistMode::SyncData));
         for probe in &block.spent {
             batch.remove(&self.keyspace, &probe.key[..]);
         }
@@ -63,9 +61,24 @@ impl Engine for Fjall {
     }
 
     fn reader(&self) -> Result<FjallReader<'_>> {
-        Ok(FjallReader {
-            keyspace: &self.keyspace,
-        })
+        Ok(FjallReader { keyspace: &self.keyspace, snapshot: self.database.snapshot() })
+    }
+
+    fn write(&self, change: &Change) -> Result<()> {
+        let mut batch = self.database.batch().durability(Some(PersistMode::SyncData));
+        for probe in &change.deleted {
+            batch.remove(&self.keyspace, &probe.key[..]);
+        }
+        for record in &change.put {
+            batch.insert(&self.keyspace, &record.key[..], &record.value[..]);
+        }
+        Ok(batch.commit()?)
+    }
+
+    fn compact(self, _dir: &Path) -> Result<Self> {
+        self.keyspace.rotate_memtable_and_wait()?;
+        self.keyspace.major_compact()?;
+        Ok(self)
     }
 
     fn close(self) -> Result<()> {
@@ -76,5 +89,21 @@ impl Engine for Fjall {
 impl Reader for FjallReader<'_> {
     fn get<T>(&mut self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
         Ok(see(self.keyspace.get(key)?.as_deref()))
+    }
+
+    fn scan(&mut self, span: Span<'_>, mut see: impl FnMut(&[u8], &[u8])) -> Result<()> {
+        let show = |row: Guard| -> Result<()> {
+            let (key, value) = row.into_inner()?;
+            see(&key, &value);
+            Ok(())
+        };
+        let (snapshot, keyspace) = (&self.snapshot, self.keyspace);
+        match span {
+            Span::All => snapshot.iter(keyspace).try_for_each(show),
+            Span::Between(from, to) => snapshot.range(keyspace, from..to).try_for_each(show),
+            Span::Back(from, count) => {
+                snapshot.range(keyspace, ..=from).rev().take(count).try_for_each(show)
+            }
+        }
     }
 }

@@ -13,14 +13,14 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use memmap2::{Mmap, MmapOptions};
 use rustix::fs::FallocateFlags;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::table::{Slot, Table};
-use crate::engine::{Engine, Phase, Reader};
-use crate::record::{Block, Probe, Record};
+use crate::engine::{Engine, Phase, Reader, Span};
+use crate::record::{Block, Change, Probe, Record};
 
 const MAGIC: &[u8; 8] = b"floor 1\n";
 const HEADER_LEN: usize = 16;
@@ -66,12 +66,7 @@ impl<'a> LogRecord<'a> {
         let kind = u16::from_le_bytes([bytes[10], bytes[11]]);
         let value_len = u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes")) as usize;
         let (key, rest) = bytes[HEADER_LEN..].split_at(key_len);
-        Self {
-            hash,
-            kind,
-            key,
-            value: &rest[..value_len],
-        }
+        Self { hash, kind, key, value: &rest[..value_len] }
     }
 
     fn len(&self) -> usize {
@@ -107,13 +102,7 @@ impl Log {
     fn index(&self, table: &mut Table, record: &LogRecord<'_>, offset: u64) {
         let same = |offset| self.record(offset).key == record.key;
         match record.kind {
-            KIND_PUT => table.insert(
-                Slot {
-                    hash: record.hash,
-                    offset,
-                },
-                same,
-            ),
+            KIND_PUT => table.insert(Slot { hash: record.hash, offset }, same),
             _ => table.remove(record.hash, same),
         }
     }
@@ -122,11 +111,9 @@ impl Log {
 impl State {
     fn append(&mut self, kind: u16, key: &[u8], value: &[u8]) {
         self.buffer.extend_from_slice(&xxh3_64(key).to_le_bytes());
-        self.buffer
-            .extend_from_slice(&(key.len() as u16).to_le_bytes());
+        self.buffer.extend_from_slice(&(key.len() as u16).to_le_bytes());
         self.buffer.extend_from_slice(&kind.to_le_bytes());
-        self.buffer
-            .extend_from_slice(&(value.len() as u32).to_le_bytes());
+        self.buffer.extend_from_slice(&(value.len() as u32).to_le_bytes());
         self.buffer.extend_from_slice(key);
         self.buffer.extend_from_slice(value);
     }
@@ -139,10 +126,7 @@ impl Floor {
 
     /// Writes `deleted` and `created` with one call and waits for the disk if `phase` says so.
     fn commit(&self, deleted: &[Probe], created: &[Record], phase: Phase) -> Result<()> {
-        let mut guard = self
-            .state
-            .write()
-            .map_err(|_| anyhow!("a writer panicked"))?;
+        let mut guard = self.state.write().map_err(|_| anyhow!("a writer panicked"))?;
         guard.buffer.clear();
         for probe in deleted {
             guard.append(KIND_DELETE, &probe.key, &[]);
@@ -155,12 +139,7 @@ impl Floor {
         if phase == Phase::Durable {
             self.file.sync_data()?;
         }
-        let State {
-            table,
-            tail,
-            buffer,
-            ..
-        } = &mut *guard;
+        let State { table, tail, buffer, .. } = &mut *guard;
         let mut rest = buffer.as_slice();
         while !rest.is_empty() {
             let record = LogRecord::parse(rest);
@@ -208,6 +187,8 @@ fn restore(dir: &Path) -> Result<Option<(Table, u64)>> {
 }
 
 impl Engine for Floor {
+    const IS_ORDERED: bool = false;
+
     type Reader<'a> = FloorReader<'a>;
 
     fn open(dir: &Path, _phase: Phase) -> Result<Self> {
@@ -224,18 +205,8 @@ impl Engine for Floor {
             Some(restored) => restored,
             None => log.scan(allocated),
         };
-        let state = RwLock::new(State {
-            table,
-            tail,
-            allocated,
-            buffer: Vec::new(),
-        });
-        Ok(Self {
-            dir: dir.to_owned(),
-            file,
-            log,
-            state,
-        })
+        let state = RwLock::new(State { table, tail, allocated, buffer: Vec::new() });
+        Ok(Self { dir: dir.to_owned(), file, log, state })
     }
 
     fn load(&self, records: &[Record]) -> Result<()> {
@@ -260,10 +231,16 @@ impl Engine for Floor {
     }
 
     fn reader(&self) -> Result<FloorReader<'_>> {
-        Ok(FloorReader {
-            log: &self.log,
-            state: self.read()?,
-        })
+        Ok(FloorReader { log: &self.log, state: self.read()? })
+    }
+
+    fn write(&self, change: &Change) -> Result<()> {
+        self.commit(&change.deleted, &change.put, Phase::Durable)
+    }
+
+    /// There is nothing to do: the floor never gives space back.
+    fn compact(self, _dir: &Path) -> Result<Self> {
+        Ok(self)
     }
 
     fn close(self) -> Result<()> {
@@ -274,5 +251,9 @@ impl Engine for Floor {
 impl Reader for FloorReader<'_> {
     fn get<T>(&mut self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
         Ok(see(self.log.find(&self.state.table, key)))
+    }
+
+    fn scan(&mut self, _span: Span<'_>, _see: impl FnMut(&[u8], &[u8])) -> Result<()> {
+        bail!("the floor keeps no order")
     }
 }

@@ -4,10 +4,10 @@ use std::marker::PhantomData;
 use std::path::Path;
 
 use anyhow::Result;
-use kvb::{Batch, Bucket, Durability, Options};
+use kvb::{Batch, Bucket, Compact, Durability, Options, Row, Snapshot};
 
-use crate::engine::{Engine, Phase, Reader};
-use crate::record::{Block, Key, Record};
+use crate::engine::{Engine, Phase, Reader, Span};
+use crate::record::{Block, Change, Key, Record};
 
 /// Room for a thousand records with their headers, or a block of a thousand deletes and puts.
 const BATCH_BYTES: usize = 320 << 10;
@@ -35,6 +35,7 @@ pub struct Kvb<W> {
 
 pub struct KvbReader<'a> {
     bucket: &'a Bucket,
+    snapshot: Snapshot<'a>,
 }
 
 impl<W: Wait> Engine for Kvb<W> {
@@ -51,10 +52,7 @@ impl<W: Wait> Engine for Kvb<W> {
         } else {
             Bucket::create(&path, options)?
         };
-        Ok(Self {
-            bucket,
-            wait: PhantomData,
-        })
+        Ok(Self { bucket, wait: PhantomData })
     }
 
     fn load(&self, records: &[Record]) -> Result<()> {
@@ -92,9 +90,23 @@ impl<W: Wait> Engine for Kvb<W> {
     }
 
     fn reader(&self) -> Result<KvbReader<'_>> {
-        Ok(KvbReader {
-            bucket: &self.bucket,
-        })
+        Ok(KvbReader { bucket: &self.bucket, snapshot: self.bucket.snapshot() })
+    }
+
+    fn write(&self, change: &Change) -> Result<()> {
+        let mut batch = Batch::new();
+        for probe in &change.deleted {
+            batch.delete(&probe.key[..]);
+        }
+        for record in &change.put {
+            batch.put(&record.key[..], &record.value[..]);
+        }
+        Ok(self.bucket.commit(batch)?)
+    }
+
+    fn compact(self, _dir: &Path) -> Result<Self> {
+        self.bucket.compact(Compact::Full)?;
+        Ok(self)
     }
 
     fn close(self) -> Result<()> {
@@ -105,5 +117,20 @@ impl<W: Wait> Engine for Kvb<W> {
 impl Reader for KvbReader<'_> {
     fn get<T>(&mut self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
         Ok(see(self.bucket.get(key)?.as_deref()))
+    }
+
+    fn scan(&mut self, span: Span<'_>, mut see: impl FnMut(&[u8], &[u8])) -> Result<()> {
+        let show = |row: kvb::Result<Row<'_>>| -> Result<()> {
+            let row = row?;
+            see(row.key(), row.value());
+            Ok(())
+        };
+        match span {
+            Span::All => self.snapshot.scan([]).try_for_each(show),
+            Span::Between(from, to) => self.snapshot.range(from..to).try_for_each(show),
+            Span::Back(from, count) => {
+                self.snapshot.range(..=from).rev().take(count).try_for_each(show)
+            }
+        }
     }
 }

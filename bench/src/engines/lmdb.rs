@@ -1,13 +1,18 @@
-//! LMDB through heed. The load runs with `NO_SYNC`, which is switched off afterwards.
+//! LMDB through heed. The load runs with `NO_SYNC`, which is switched off afterwards. It compacts by
+//! copying, as `mdb_copy -c` does.
 
+use std::ops::Bound;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use heed::types::Bytes;
-use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, FlagSetMode, RoTxn, WithTls};
+use heed::{
+    CommitOrAbort, CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, FlagSetMode, RoTxn,
+    WithTls,
+};
 
-use crate::engine::{Engine, Phase, Reader};
-use crate::record::{Block, Record};
+use crate::engine::{Engine, Phase, Reader, Span};
+use crate::record::{Block, Change, Record};
 
 const MAP_BYTES: usize = 16 << 30;
 
@@ -37,9 +42,7 @@ impl Engine for Lmdb {
         let env = unsafe { options.open(dir)? };
         let txn = env.read_txn()?;
         let opened = env.open_databases_and_commit(txn, |opener, txn| -> heed::Result<_> {
-            Ok(CommitOrAbort::<_, ()>::Commit(
-                opener.open_database(txn, None)?,
-            ))
+            Ok(CommitOrAbort::<_, ()>::Commit(opener.open_database(txn, None)?))
         })?;
         let table = opened.unwrap_commit().context("LMDB has no main table")?;
         Ok(Self { env, table })
@@ -56,10 +59,7 @@ impl Engine for Lmdb {
     fn finish_load(&self) -> Result<()> {
         self.env.force_sync()?;
         // SAFETY: no transaction is open, and the change makes commits safer.
-        unsafe {
-            self.env
-                .set_flags(EnvFlags::NO_SYNC, FlagSetMode::Disable)?
-        };
+        unsafe { self.env.set_flags(EnvFlags::NO_SYNC, FlagSetMode::Disable)? };
         Ok(())
     }
 
@@ -82,10 +82,26 @@ impl Engine for Lmdb {
     }
 
     fn reader(&self) -> Result<LmdbReader<'_>> {
-        Ok(LmdbReader {
-            txn: self.env.read_txn()?,
-            table: self.table,
-        })
+        Ok(LmdbReader { txn: self.env.read_txn()?, table: self.table })
+    }
+
+    fn write(&self, change: &Change) -> Result<()> {
+        let mut txn = self.env.write_txn()?;
+        for probe in &change.deleted {
+            self.table.delete(&mut txn, &probe.key)?;
+        }
+        for record in &change.put {
+            self.table.put(&mut txn, &record.key, &record.value)?;
+        }
+        Ok(txn.commit()?)
+    }
+
+    fn compact(self, dir: &Path) -> Result<Self> {
+        let copy = dir.join("copy.mdb");
+        self.env.copy_to_path(&copy, CompactionOption::Enabled)?.sync_all()?;
+        self.close()?;
+        std::fs::rename(copy, dir.join("data.mdb"))?;
+        Self::open(dir, Phase::Durable)
     }
 
     fn close(self) -> Result<()> {
@@ -97,5 +113,25 @@ impl Engine for Lmdb {
 impl Reader for LmdbReader<'_> {
     fn get<T>(&mut self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
         Ok(see(self.table.get(&self.txn, key)?))
+    }
+
+    fn scan(&mut self, span: Span<'_>, mut see: impl FnMut(&[u8], &[u8])) -> Result<()> {
+        let show = |row: heed::Result<(&[u8], &[u8])>| -> Result<()> {
+            let (key, value) = row?;
+            see(key, value);
+            Ok(())
+        };
+        let (table, txn) = (&self.table, &self.txn);
+        match span {
+            Span::All => table.iter(txn)?.try_for_each(show),
+            Span::Between(from, to) => {
+                let range = (Bound::Included(from), Bound::Excluded(to));
+                table.range(txn, &range)?.try_for_each(show)
+            }
+            Span::Back(from, count) => {
+                let range = (Bound::Unbounded, Bound::Included(from));
+                table.rev_range(txn, &range)?.take(count).try_for_each(show)
+            }
+        }
     }
 }

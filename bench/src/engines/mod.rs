@@ -50,9 +50,5 @@ pub fn find(name: &str) -> Result<&'static Entry> {
 }
 
 const fn entry<E: Engine>(name: &'static str) -> Entry {
-    Entry {
-        name,
-        measure: workload::measure::<E>,
-        crash: workload::crash::<E>,
-    }
+    Entry { name, measure: workload::measure::<E>, crash: workload::crash::<E> }
 }

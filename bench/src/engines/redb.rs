@@ -3,12 +3,18 @@
 use std::path::Path;
 
 use anyhow::Result;
-use redb::{Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{
+    AccessGuard, Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTable,
+    TableDefinition,
+};
 
-use crate::engine::{CACHE_BYTES, Engine, Phase, Reader};
-use crate::record::{Block, Record};
+use crate::engine::{CACHE_BYTES, Engine, Phase, Reader, Span};
+use crate::record::{Block, Change, Record};
 
 const TABLE: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
+
+type Guard<'a> = AccessGuard<'a, &'static [u8]>;
+type Row<'a> = Result<(Guard<'a>, Guard<'a>), redb::StorageError>;
 
 pub struct Redb {
     database: Database,
@@ -38,9 +44,7 @@ impl Engine for Redb {
     fn open(dir: &Path, _phase: Phase) -> Result<Self> {
         let mut builder = Database::builder();
         builder.set_cache_size(CACHE_BYTES);
-        Ok(Self {
-            database: builder.create(dir.join("store.redb"))?,
-        })
+        Ok(Self { database: builder.create(dir.join("store.redb"))? })
     }
 
     fn load(&self, records: &[Record]) -> Result<()> {
@@ -75,9 +79,26 @@ impl Engine for Redb {
     }
 
     fn reader(&self) -> Result<RedbReader> {
-        Ok(RedbReader {
-            table: self.database.begin_read()?.open_table(TABLE)?,
-        })
+        Ok(RedbReader { table: self.database.begin_read()?.open_table(TABLE)? })
+    }
+
+    fn write(&self, change: &Change) -> Result<()> {
+        let txn = self.database.begin_write()?;
+        {
+            let mut table = txn.open_table(TABLE)?;
+            for probe in &change.deleted {
+                table.remove(&probe.key[..])?;
+            }
+            for record in &change.put {
+                table.insert(&record.key[..], &record.value[..])?;
+            }
+        }
+        Ok(txn.commit()?)
+    }
+
+    fn compact(mut self, _dir: &Path) -> Result<Self> {
+        self.database.compact()?;
+        Ok(self)
     }
 
     fn close(self) -> Result<()> {
@@ -89,5 +110,20 @@ impl Reader for RedbReader {
     fn get<T>(&mut self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
         let found = self.table.get(key)?;
         Ok(see(found.as_ref().map(|guard| guard.value())))
+    }
+
+    fn scan(&mut self, span: Span<'_>, mut see: impl FnMut(&[u8], &[u8])) -> Result<()> {
+        let show = |row: Row<'_>| -> Result<()> {
+            let (key, value) = row?;
+            see(key.value(), value.value());
+            Ok(())
+        };
+        match span {
+            Span::All => self.table.iter()?.try_for_each(show),
+            Span::Between(from, to) => self.table.range(from..to)?.try_for_each(show),
+            Span::Back(from, count) => {
+                self.table.range(..=from)?.rev().take(count).try_for_each(show)
+            }
+        }
     }
 }

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use rocksdb::{
-    BlockBasedOptions, Cache, ColumnFamilyDescriptor, DB, DBCompressionType, Options, WriteBatch,
-    WriteOptions,
+    BlockBasedOptions, Cache, ColumnFamilyDescriptor, DB, DBCompressionType, DBRawIterator,
+    Options, WriteBatch, WriteOptions,
 };
 
-use crate::engine::{CACHE_BYTES, Engine, Phase, Reader};
-use crate::record::{Block, Record};
+use crate::engine::{CACHE_BYTES, Engine, Phase, Reader, Span};
+use crate::record::{Block, Change, Record};
 
 const BLOOM_BITS: f64 = 10.0;
 const FAMILY: &str = "default";
@@ -21,6 +21,8 @@ pub struct RocksDb {
 
 pub struct RocksDbReader<'a> {
     database: &'a DB,
+    /// Kept for all scans: making one is dear.
+    rows: Option<DBRawIterator<'a>>,
 }
 
 fn durable() -> WriteOptions {
@@ -59,16 +61,11 @@ impl Engine for RocksDb {
     }
 
     fn put(&self, record: &Record) -> Result<()> {
-        Ok(self
-            .database
-            .put_opt(record.key, record.value, &durable())?)
+        Ok(self.database.put_opt(record.key, record.value, &durable())?)
     }
 
     fn apply(&self, block: &Block) -> Result<()> {
-        let family = self
-            .database
-            .cf_handle(FAMILY)
-            .context("no default column family")?;
+        let family = self.database.cf_handle(FAMILY).context("no default column family")?;
         let keys = block.spent.iter().map(|probe| &probe.key);
         let found = self.database.batched_multi_get_cf(family, keys, false);
         for (probe, found) in block.spent.iter().zip(found) {
@@ -85,9 +82,23 @@ impl Engine for RocksDb {
     }
 
     fn reader(&self) -> Result<RocksDbReader<'_>> {
-        Ok(RocksDbReader {
-            database: &self.database,
-        })
+        Ok(RocksDbReader { database: &self.database, rows: None })
+    }
+
+    fn write(&self, change: &Change) -> Result<()> {
+        let mut batch = WriteBatch::default();
+        for probe in &change.deleted {
+            batch.delete(probe.key);
+        }
+        for record in &change.put {
+            batch.put(record.key, record.value);
+        }
+        Ok(self.database.write_opt(batch, &durable())?)
+    }
+
+    fn compact(self, _dir: &Path) -> Result<Self> {
+        self.database.compact_range(None::<&[u8]>, None::<&[u8]>);
+        Ok(self)
     }
 
     fn close(self) -> Result<()> {
@@ -98,5 +109,29 @@ impl Engine for RocksDb {
 impl Reader for RocksDbReader<'_> {
     fn get<T>(&mut self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
         Ok(see(self.database.get_pinned(key)?.as_deref()))
+    }
+
+    fn scan(&mut self, span: Span<'_>, mut see: impl FnMut(&[u8], &[u8])) -> Result<()> {
+        let rows = self.rows.get_or_insert_with(|| self.database.raw_iterator());
+        match span {
+            Span::All => rows.seek_to_first(),
+            Span::Between(from, _) => rows.seek(from),
+            Span::Back(from, _) => rows.seek_for_prev(from),
+        }
+        let mut seen = 0;
+        while let Some((key, value)) = rows.item() {
+            match span {
+                Span::Between(_, to) if key >= to => break,
+                Span::Back(_, count) if seen == count => break,
+                _ => see(key, value),
+            }
+            seen += 1;
+            if matches!(span, Span::Back(..)) {
+                rows.prev();
+            } else {
+                rows.next();
+            }
+        }
+        Ok(rows.status()?)
     }
 }

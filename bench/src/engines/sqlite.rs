@@ -8,12 +8,15 @@ use std::sync::Mutex;
 use anyhow::{Result, anyhow};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Transaction, params};
 
-use crate::engine::{CACHE_BYTES, Engine, Phase, Reader};
-use crate::record::{Block, Record};
+use crate::engine::{CACHE_BYTES, Engine, Phase, Reader, Span};
+use crate::record::{Block, Change, Record};
 
 const GET: &str = "SELECT v FROM records WHERE k = ?1";
 const PUT: &str = "INSERT OR REPLACE INTO records (k, v) VALUES (?1, ?2)";
 const DELETE: &str = "DELETE FROM records WHERE k = ?1";
+const SCAN_ALL: &str = "SELECT k, v FROM records ORDER BY k";
+const SCAN_BETWEEN: &str = "SELECT k, v FROM records WHERE k >= ?1 AND k < ?2 ORDER BY k";
+const SCAN_BACK: &str = "SELECT k, v FROM records WHERE k <= ?1 ORDER BY k DESC LIMIT ?2";
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS records \
     (k BLOB PRIMARY KEY NOT NULL, v BLOB NOT NULL) WITHOUT ROWID";
 
@@ -54,10 +57,7 @@ fn get<T>(
 
 impl Sqlite {
     fn with_writer<T>(&self, work: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
-        let mut guard = self
-            .writer
-            .lock()
-            .map_err(|_| anyhow!("a writer panicked"))?;
+        let mut guard = self.writer.lock().map_err(|_| anyhow!("a writer panicked"))?;
         work(&mut guard)
     }
 }
@@ -72,17 +72,10 @@ impl Engine for Sqlite {
         let synchronous = if phase == Phase::Load { "OFF" } else { "FULL" };
         connection.pragma_update(None, "synchronous", synchronous)?;
         let exists = "SELECT 1 FROM sqlite_schema WHERE name = 'records'";
-        if connection
-            .query_row(exists, [], |_| Ok(()))
-            .optional()?
-            .is_none()
-        {
+        if connection.query_row(exists, [], |_| Ok(())).optional()?.is_none() {
             connection.execute(CREATE, [])?;
         }
-        Ok(Self {
-            writer: Mutex::new(connection),
-            path,
-        })
+        Ok(Self { writer: Mutex::new(connection), path })
     }
 
     fn load(&self, records: &[Record]) -> Result<()> {
@@ -131,11 +124,30 @@ impl Engine for Sqlite {
         Ok(SqliteReader { connection })
     }
 
+    fn write(&self, change: &Change) -> Result<()> {
+        self.with_writer(|connection| {
+            let txn = connection.transaction()?;
+            {
+                let mut delete = txn.prepare_cached(DELETE)?;
+                for probe in &change.deleted {
+                    delete.execute(params![&probe.key[..]])?;
+                }
+            }
+            put_all(&txn, &change.put)?;
+            Ok(txn.commit()?)
+        })
+    }
+
+    fn compact(self, _dir: &Path) -> Result<Self> {
+        self.with_writer(|connection| {
+            connection.execute_batch("VACUUM")?;
+            Ok(connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?)
+        })?;
+        Ok(self)
+    }
+
     fn close(self) -> Result<()> {
-        let connection = self
-            .writer
-            .into_inner()
-            .map_err(|_| anyhow!("a writer panicked"))?;
+        let connection = self.writer.into_inner().map_err(|_| anyhow!("a writer panicked"))?;
         connection.close().map_err(|(_, error)| error.into())
     }
 }
@@ -143,5 +155,23 @@ impl Engine for Sqlite {
 impl Reader for SqliteReader {
     fn get<T>(&mut self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
         get(&mut self.connection.prepare_cached(GET)?, key, see)
+    }
+
+    fn scan(&mut self, span: Span<'_>, mut see: impl FnMut(&[u8], &[u8])) -> Result<()> {
+        let query = match span {
+            Span::All => SCAN_ALL,
+            Span::Between(..) => SCAN_BETWEEN,
+            Span::Back(..) => SCAN_BACK,
+        };
+        let mut statement = self.connection.prepare_cached(query)?;
+        let mut rows = match span {
+            Span::All => statement.query([])?,
+            Span::Between(from, to) => statement.query(params![from, to])?,
+            Span::Back(from, count) => statement.query(params![from, i64::try_from(count)?])?,
+        };
+        while let Some(row) = rows.next()? {
+            see(row.get_ref(0)?.as_blob()?, row.get_ref(1)?.as_blob()?);
+        }
+        Ok(())
     }
 }

@@ -26,10 +26,7 @@ pub struct Table {
 
 impl Default for Table {
     fn default() -> Self {
-        Self {
-            slots: vec![Slot::default(); SLOT_COUNT_MIN],
-            used: 0,
-        }
+        Self { slots: vec![Slot::default(); SLOT_COUNT_MIN], used: 0 }
     }
 }
 

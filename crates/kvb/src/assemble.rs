@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use arc_swap::ArcSwap;
 use host::{Disk, Env};
 
+use crate::bulletin::Bulletin;
 use crate::clock::Clock;
 use crate::core::{Core, Mode, Supply};
 use crate::error::Result;
@@ -42,12 +43,13 @@ pub(crate) fn assemble(
     disk: Arc<dyn Disk>,
     env: Arc<dyn Env>,
     options: &Options,
-    read_only: bool,
+    bulletin: Option<Bulletin>,
     log: Log,
     parts: &Parts,
     report: &mut MountReport,
 ) -> Result<Core> {
     let fixed = parts.fixed.clone();
+    let read_only = bulletin.is_none();
     let geometry = fixed.geometry;
     let clock = Clock::new(Arc::clone(&env), parts.tail.stamps);
     let sealed: Vec<Arc<Sealed>> = parts
@@ -71,6 +73,7 @@ pub(crate) fn assemble(
             overlay_min: options.overlay_min,
             read_only,
         },
+        bulletin,
         hash,
         log,
         clock,
@@ -89,7 +92,7 @@ pub(crate) fn assemble(
         unreadable: Mutex::default(),
         snapshots: Mutex::new(Snapshots::default()),
         queue: Queue::default(),
-        writer: Mutex::new(Writer::new(parts.next_seqno(), ring)),
+        writer: Mutex::new(writer(parts, ring, read_only)),
         keeper: Mutex::new(keeper(parts, &sealed)),
         supply: Mutex::new(Supply::default()),
         supply_changed: Condvar::new(),
@@ -109,6 +112,21 @@ fn moved_seg_id(parts: &Parts) -> u64 {
     let moved = parts.segments.iter().filter(|entry| entry.flags.get() & SEGMENT_MOVED != 0);
     let newest = moved.map(|entry| entry.seg_id.get()).max();
     newest.unwrap_or(0).max(parts.root.extension.image_seg_id.get())
+}
+
+/// A writer begins a new segment behind a gap; a reader goes on where the tail ends.
+fn writer(parts: &Parts, ring: Ring, read_only: bool) -> Writer {
+    if !read_only {
+        return Writer::new(parts.next_seqno(), ring);
+    }
+    let last = parts.tail.segments.last();
+    let next_seqno = match last {
+        Some(last) => last.last_seqno() + 1,
+        None => parts.root.extension.tail_seqno.get(),
+    };
+    let mut writer = Writer::new(next_seqno, ring);
+    writer.active = last.cloned();
+    writer
 }
 
 fn keeper(parts: &Parts, sealed: &[Arc<Sealed>]) -> Keeper {

@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use arc_swap::Guard;
 use host::{Dir, Disk, Env, FileDir, FileDisk, SystemEnv};
 
 use crate::background;
@@ -16,20 +15,15 @@ use crate::batch::Batch;
 use crate::compact::{Compact, Compaction};
 use crate::core::{Core, lock};
 use crate::create::create;
-use crate::error::{Corrupt, Error, Result, What};
-use crate::format::record::Record;
-use crate::mount::{MountReport, mount};
+use crate::error::{Error, Result};
+use crate::mount::{MountAs, MountReport, mount};
 use crate::options::{Durability, Options};
-use crate::overlay::Sight;
+use crate::reader::Reader;
 use crate::scan::{Rows, Scan};
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
 use crate::value::{Pin, Value};
-use crate::view::View;
-use crate::writer::Writer;
 
-/// How often a lookup of many keys starts over because a commit came in between, before it keeps commits out.
-const RETRIES: usize = 8;
 /// A tail of at least this many bytes is sealed by a flush.
 const SEAL_AT_FLUSH: u64 = 1 << 20;
 /// An image of at most this many bytes is brought up to date by a flush.
@@ -66,41 +60,34 @@ impl Bucket {
         Bucket::open_on(Arc::new(disk), Arc::new(SystemEnv), options)
     }
 
-    /// Opens a bucket for reading, as of its last commit. Nothing is written, and damage does not keep what is
-    /// intact from being read.
-    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Bucket> {
-        let disk = FileDisk::open_read_only(path).map_err(Error::io("open the bucket"))?;
-        Bucket::open_read_only_on(Arc::new(disk), Arc::new(SystemEnv))
+    /// Opens a bucket for reading, beside a writer or without one. See [`Reader`].
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Reader> {
+        Reader::open(path)
     }
 
     /// Creates a bucket on an empty disk of the caller's.
     pub fn create_on(disk: Arc<dyn Disk>, env: Arc<dyn Env>, options: Options) -> Result<Bucket> {
         disk.lock()?;
         create(&disk, &env, &options)?;
-        Bucket::start(disk, env, &options, false)
+        Bucket::start(disk, env, &options)
     }
 
     /// Opens the bucket on a disk of the caller's.
     pub fn open_on(disk: Arc<dyn Disk>, env: Arc<dyn Env>, options: Options) -> Result<Bucket> {
         options.check()?;
         disk.lock()?;
-        Bucket::start(disk, env, &options, false)
+        Bucket::start(disk, env, &options)
     }
 
     /// Opens the bucket on a disk of the caller's for reading only.
-    pub fn open_read_only_on(disk: Arc<dyn Disk>, env: Arc<dyn Env>) -> Result<Bucket> {
-        Bucket::start(disk, env, &Options::default(), true)
+    pub fn open_read_only_on(disk: Arc<dyn Disk>, env: Arc<dyn Env>) -> Result<Reader> {
+        Reader::open_on(disk, env)
     }
 
-    fn start(
-        disk: Arc<dyn Disk>,
-        env: Arc<dyn Env>,
-        options: &Options,
-        read_only: bool,
-    ) -> Result<Bucket> {
-        let (core, report) = mount(disk, env, options, read_only)?;
+    fn start(disk: Arc<dyn Disk>, env: Arc<dyn Env>, options: &Options) -> Result<Bucket> {
+        let (core, report) = mount(disk, env, options, MountAs::Writer)?;
         let core = Arc::new(core);
-        if !read_only && !options.background && !core.view.load().runs.is_empty() {
+        if !options.background && !core.view.load().runs.is_empty() {
             core.merge()?;
         }
         let threads = background::start(&core)?;
@@ -158,55 +145,20 @@ impl Bucket {
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
         let key = key.as_ref();
         let hash = self.core.hash.slot_hash(key);
-        let (found, view) = self.find(hash, key)?;
+        let (found, view) = self.core.find(hash, key)?;
         self.core.counters.got(1, u64::from(found.is_some()));
         Ok(found.map(|record| Value::new(record.value, Pin::Own { _view: view })))
     }
 
     /// The values of many keys as of one commit, in their order.
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value<'_>>>> {
-        for _ in 0..RETRIES {
-            let before = self.core.published.load(Ordering::Acquire);
-            match self.get_each(keys) {
-                Err(error) if is_index_damage(&error) => {
-                    self.rebuild(&mut self.core.lock_writer())?
-                }
-                values if self.core.published.load(Ordering::Acquire) == before => return values,
-                values => drop(values?),
-            }
-        }
-        let mut no_commits = self.core.lock_writer();
-        match self.get_each(keys) {
-            Err(error) if is_index_damage(&error) => {
-                self.rebuild(&mut no_commits)?;
-                self.get_each(keys)
-            }
-            values => values,
-        }
-    }
-
-    fn get_each<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value<'_>>>> {
-        let view = self.core.view.load_full();
-        let mut values = Vec::with_capacity(keys.len());
-        let mut hits = 0;
-        for key in keys {
-            let key = key.as_ref();
-            let hash = self.core.hash.slot_hash(key);
-            let sight = Sight::Latest(&self.core.published);
-            let found = view.find(&self.core.log, hash, key, sight)?;
-            let found = found.filter(|record| !self.is_expired(record));
-            hits += u64::from(found.is_some());
-            let pin = || Pin::Shared { _view: Arc::clone(&view) };
-            values.push(found.map(|record| Value::new(record.value, pin())));
-        }
-        self.core.counters.got(u64::try_from(keys.len()).unwrap_or(0), hits);
-        Ok(values)
+        self.core.get_many(keys)
     }
 
     /// True if the key has a value.
     pub fn exists(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         let key = key.as_ref();
-        let (found, _) = self.find(self.core.hash.slot_hash(key), key)?;
+        let (found, _) = self.core.find(self.core.hash.slot_hash(key), key)?;
         self.core.counters.got(1, u64::from(found.is_some()));
         Ok(found.is_some())
     }
@@ -247,50 +199,6 @@ impl Bucket {
     /// The bucket as of now, to be read for as long as it is kept.
     pub fn snapshot(&self) -> Snapshot<'_> {
         self.core.snapshot()
-    }
-
-    #[inline]
-    fn find(&self, hash: u64, key: &[u8]) -> Result<(Option<Record<'_>>, Guard<Arc<View>>)> {
-        let view = self.core.view.load();
-        let sight = Sight::Latest(&self.core.published);
-        let found = match view.find(&self.core.log, hash, key, sight) {
-            Err(error) if is_index_damage(&error) => return self.find_rebuilt(hash, key),
-            found => found?,
-        };
-        Ok((found.filter(|record| !self.is_expired(record)), view))
-    }
-
-    #[inline]
-    fn is_expired(&self, record: &Record<'_>) -> bool {
-        record.header.ttl_secs.get() != 0 && record.header.deadline_ns() <= self.core.clock.now()
-    }
-
-    /// The index turned out to be damaged: rebuild it from the log and look again.
-    #[cold]
-    fn find_rebuilt(
-        &self,
-        hash: u64,
-        key: &[u8],
-    ) -> Result<(Option<Record<'_>>, Guard<Arc<View>>)> {
-        self.rebuild(&mut self.core.lock_writer())?;
-        self.core.settle();
-        let view = self.core.view.load();
-        let sight = Sight::Latest(&self.core.published);
-        let found = view.find(&self.core.log, hash, key, sight)?;
-        Ok((found.filter(|record| !self.is_expired(record)), view))
-    }
-
-    /// Rebuilds the index, unless somebody else did while this thread waited for the writer's lock.
-    #[cold]
-    fn rebuild(&self, writer: &mut Writer) -> Result<()> {
-        if self.core.view.load().image.is_on_disk() {
-            let result = self.core.rebuild_index(writer);
-            return match result {
-                Err(Error::Corrupt(_)) => result,
-                result => self.core.latch(result),
-            };
-        }
-        Ok(())
     }
 
     /// Makes everything committed durable and writes a checkpoint; of a small bucket also its index pages.
@@ -343,37 +251,7 @@ impl Bucket {
 
     /// What the bucket holds and has done.
     pub fn stats(&self) -> Result<Stats> {
-        let core = &self.core;
-        let mut stats = Stats::default();
-        core.counters.fill(&mut stats);
-        {
-            let _merging = lock(&core.merging);
-            core.fold_runs()?;
-        }
-        let view = core.view.load();
-        stats.keys = view.count_keys(&core.log)?;
-        stats.overlay_entries = u64::try_from(
-            view.active.len() + view.frozen.as_ref().map_or(0, |frozen| frozen.overlay.len()),
-        )
-        .unwrap_or(u64::MAX);
-        let keeper = core.lock_keeper();
-        let geometry = core.geometry();
-        stats.index_bytes = geometry.paddr(keeper.image.page_count());
-        stats.segments = u64::try_from(keeper.segments.len()).unwrap_or(u64::MAX);
-        stats.bytes_live = keeper
-            .segments
-            .values()
-            .map(|kept| {
-                let entry = &kept.entry;
-                let bytes = geometry.paddr(u64::from(entry.data_page_count.get()));
-                bytes.saturating_sub(entry.dead_bytes.get())
-            })
-            .sum();
-        stats.file_bytes = geometry.paddr(keeper.b_page + 1);
-        stats.free_bytes = geometry.paddr(keeper.space.free_pages() + keeper.space.raw_pages());
-        stats.epoch = keeper.epoch;
-        stats.commit_seqno = core.position().seqno;
-        Ok(stats)
+        self.core.stats()
     }
 
     /// Flushes and closes the bucket.
@@ -383,7 +261,7 @@ impl Bucket {
 
     fn shut(&mut self) -> Result<()> {
         self.core.end_compaction();
-        let flushed = if self.core.mode.read_only { Ok(()) } else { self.flush() };
+        let flushed = self.flush();
         self.core.begin_closing();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -392,16 +270,11 @@ impl Bucket {
     }
 }
 
-fn is_index_damage(error: &Error) -> bool {
-    matches!(error, Error::Corrupt(Corrupt { what: What::IndexPage, .. }))
-}
-
 impl fmt::Debug for Bucket {
     /// Neither keys nor the hash's secret belong in a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Bucket")
             .field("commit_seqno", &self.core.position().seqno)
-            .field("read_only", &self.core.mode.read_only)
             .finish_non_exhaustive()
     }
 }

@@ -192,10 +192,12 @@ impl Keeper {
             .write_at(geometry.paddr(extent.start_page), &page)
             .map_err(Error::io("write the segment table"))?;
         let old = self.table.replace(TablePlace { extent, id });
+        let epoch = self.epoch + 1;
         self.retired.extend(old.map(|old| Retired {
             extent: old.extent,
             image: None,
             sealed: None,
+            epoch,
         }));
         self.fresh.clear();
         Ok(())

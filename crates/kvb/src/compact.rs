@@ -241,6 +241,7 @@ impl Core {
             round.abandon();
             self.note_damage(error);
         }
+        self.counters.moved(round.done.bytes_moved);
         tracing::debug!("compaction_stop");
         result.map(|()| round.done)
     }

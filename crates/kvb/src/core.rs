@@ -12,6 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use arc_swap::ArcSwap;
 use host::{Disk, Env};
 
+use crate::bulletin::Bulletin;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::extent::Geometry;
@@ -109,6 +110,8 @@ pub(crate) struct Core {
     pub(crate) env: Arc<dyn Env>,
     pub(crate) fixed: Fixed,
     pub(crate) mode: Mode,
+    /// A writer's.
+    pub(crate) bulletin: Option<Bulletin>,
     pub(crate) hash: KeyHash,
     pub(crate) log: Log,
     pub(crate) clock: Clock,

@@ -1,23 +1,19 @@
 //! Making a bucket: the smallest file that is one.
 //!
-//! Layout: superblock A, one page of free-space map, the bulletin, the journal ring, the segment region with the first image and one
-//! small log extent, superblock B. Everything is synced before superblock A is written, so a crash leaves either a
+//! Layout: superblock A, one page of free-space map, the bulletin, the journal ring, the segment region with the first image, superblock B. The log's
+//! first extents come with the first commit. Everything is synced before superblock A is written, so a crash leaves either a
 //! bucket or a file that is none.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use host::{Disk, Env};
-use zerocopy::IntoBytes;
-use zerocopy::little_endian::{U32, U64};
 
 use crate::core::{Fixed, Position};
 use crate::error::{Error, Result};
 use crate::extent::{Extent, Geometry};
 use crate::format::extension::{HASH_SIP, HASH_XXH3};
 use crate::format::index_page::seal_page;
-use crate::format::roster::{NAMED_LOG, NamedExtent};
-use crate::format::segment::{Kind, SegmentHeader};
 use crate::format::superblock::{FLAG_EXTENSION, FLAG_NO_DIRECTORY, FLAG_SIPHASH};
 use crate::image::ImagePlace;
 use crate::keeper::{Keeper, no_space_or};
@@ -25,8 +21,6 @@ use crate::merge::image_head;
 use crate::options::{HashKind, Options};
 use crate::space::Space;
 
-/// Pages of the first log extent.
-const FIRST_EXTENT_PAGES: u64 = 2;
 /// Index pages written at once.
 const PAGES_AT_ONCE: u64 = 256;
 
@@ -70,13 +64,7 @@ pub(crate) fn create(disk: &Arc<dyn Disk>, env: &Arc<dyn Env>, options: &Options
         seqno: 0,
         seg_id: 0,
     };
-    let first = NamedExtent {
-        start_page: U64::new(image.extent.end_page()),
-        seg_id: U64::new(1),
-        page_count: U32::new(u32::try_from(FIRST_EXTENT_PAGES).expect("2")),
-        kind: U32::new(NAMED_LOG),
-    };
-    let b_page = image.extent.end_page() + FIRST_EXTENT_PAGES;
+    let b_page = image.extent.end_page();
     let keeper = Keeper {
         epoch: 1,
         b_page,
@@ -84,8 +72,8 @@ pub(crate) fn create(disk: &Arc<dyn Disk>, env: &Arc<dyn Env>, options: &Options
         segments: BTreeMap::new(),
         fresh: Vec::new(),
         table: None,
-        named: vec![first],
-        next_seg_id: 2,
+        named: Vec::new(),
+        next_seg_id: 1,
         tail_seqno: 1,
         image,
         image_gone: 0,
@@ -94,10 +82,10 @@ pub(crate) fn create(disk: &Arc<dyn Disk>, env: &Arc<dyn Env>, options: &Options
         damaged: None,
         dead_early: HashMap::new(),
     };
-    write(disk, &fixed, &keeper, first)
+    write(disk, &fixed, &keeper)
 }
 
-fn write(disk: &Arc<dyn Disk>, fixed: &Fixed, keeper: &Keeper, first: NamedExtent) -> Result<()> {
+fn write(disk: &Arc<dyn Disk>, fixed: &Fixed, keeper: &Keeper) -> Result<()> {
     let geometry = fixed.geometry;
     let failed = |error| no_space_or("create the bucket")(error);
     let put = |page: u64, bytes: &[u8]| disk.write_at(geometry.paddr(page), bytes).map_err(failed);
@@ -116,8 +104,6 @@ fn write(disk: &Arc<dyn Disk>, fixed: &Fixed, keeper: &Keeper, first: NamedExten
             slice.clear();
         }
     }
-    let free = SegmentHeader::passive(Kind::Free, 0, FIRST_EXTENT_PAGES, geometry.page_size);
-    put(first.start_page.get(), free.as_bytes())?;
     disk.sync().map_err(failed)?;
     for page in [keeper.b_page, 0] {
         let bytes = keeper.superblock_page(fixed, Position::default(), fixed.created_unix_ns, page);

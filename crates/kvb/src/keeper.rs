@@ -48,6 +48,8 @@ pub(crate) struct Retired {
     pub(crate) image: Option<Arc<Image>>,
     /// The same, of a segment.
     pub(crate) sealed: Option<Arc<Sealed>>,
+    /// Checkpoints from this epoch on do not name it.
+    pub(crate) epoch: u64,
 }
 
 impl Retired {
@@ -327,6 +329,7 @@ impl Keeper {
             extent: kept.sealed.extent(),
             image: None,
             sealed: Some(kept.sealed),
+            epoch: self.epoch + 1,
         }));
         Ok(())
     }
@@ -344,9 +347,19 @@ impl Keeper {
     /// Frees what the last checkpoint stopped using and no reader holds. Both superblocks must be durable.
     pub(crate) fn release(&mut self, core: &Core) -> Result<()> {
         let geometry = core.geometry();
-        let (held, freed): (Vec<_>, Vec<_>) =
+        let (held, mut freed): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.retired).into_iter().partition(Retired::is_held);
         self.retired = held;
+        if let (Some(bulletin), false) = (&core.bulletin, freed.is_empty()) {
+            // Order: readers are told, then asked, and only then is anything written there.
+            bulletin.retire();
+            let mut needed = Vec::new();
+            for entry in freed.extract_if(.., |_| true).collect::<Vec<_>>() {
+                let list = if bulletin.is_needed(entry.epoch)? { &mut needed } else { &mut freed };
+                list.push(entry);
+            }
+            self.retired.extend(needed);
+        }
         for entry in &freed {
             write_passive(&*core.disk, geometry, Kind::Free, entry.extent)?;
         }
@@ -386,7 +399,8 @@ impl Keeper {
         write_passive(&*core.disk, geometry, Kind::Meta, extent)?;
         if self.free_map.start_page >= core.fixed.segment_start_page {
             let old = Extent::new(self.free_map.start_page - 1, self.free_map.page_count + 1);
-            self.retired.push(Retired { extent: old, image: None, sealed: None });
+            let epoch = self.epoch + 1;
+            self.retired.push(Retired { extent: old, image: None, sealed: None, epoch });
         }
         self.free_map = Extent::new(extent.start_page + 1, pages);
         Ok(())

@@ -328,10 +328,14 @@ impl Core {
         if extent.start_page != 0 {
             // After a rebuild the image that readers may hold is the damaged one.
             let held = keeper.damaged.take().unwrap_or(old);
-            keeper.retired.push(Retired { extent, image: Some(held), sealed: None });
+            let epoch = keeper.epoch + 1;
+            keeper.retired.push(Retired { extent, image: Some(held), sealed: None, epoch });
         }
         // Order: the checkpoint syncs every record the image names before it names the image.
         keeper.checkpoint(self)?;
+        if let Some(bulletin) = &self.bulletin {
+            bulletin.note_image(image.place.id);
+        }
         self.change_view(|view| View { image, frozen: None, gone: None, ..view.clone() });
         keeper.release(self)
     }

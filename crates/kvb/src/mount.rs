@@ -6,10 +6,12 @@
 //! same in memory and writes nothing.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use host::{Disk, Env};
 
 use crate::assemble::assemble;
+use crate::bulletin::Bulletin;
 use crate::clock::Stamps;
 use crate::core::{Core, Fixed, Position};
 use crate::error::{Corrupt, Error, Result, What};
@@ -63,12 +65,23 @@ pub struct MountReport {
     pub damage: Option<Corrupt>,
 }
 
+/// What a bucket is mounted for.
+#[derive(Clone, Copy)]
+pub(crate) enum MountAs<'a> {
+    /// To write. The caller has the lock.
+    Writer,
+    /// To read, with no writer there.
+    Reader,
+    /// To read beside a writer, which has published up to the seqno that this tells.
+    Beside(&'a dyn Fn() -> u64),
+}
+
 /// Opens the bucket on a disk.
 pub(crate) fn mount(
     disk: Arc<dyn Disk>,
     env: Arc<dyn Env>,
     options: &Options,
-    read_only: bool,
+    purpose: MountAs<'_>,
 ) -> Result<(Core, MountReport)> {
     let file_len = disk.len().map_err(Error::io("read the bucket's length"))?;
     let root = choose(&*disk, file_len)?;
@@ -79,6 +92,17 @@ pub(crate) fn mount(
         ..MountReport::default()
     };
     let fixed = fixed(&root);
+    let read_only = !matches!(purpose, MountAs::Writer);
+    // Order: readers must know before anything changes.
+    let bulletin = match purpose {
+        MountAs::Writer => Some(Bulletin::take_over(&disk, &fixed)?),
+        _ => None,
+    };
+    // Order: behind the superblock, so that what that registers is published.
+    let limit = match purpose {
+        MountAs::Beside(published) => published(),
+        _ => u64::MAX,
+    };
     let segments = load_segments(&log, &fixed, &root, &mut report)?;
     check_extents(&fixed, &root, &segments)?;
     let image = load_image(&log, &fixed, &root, &mut report);
@@ -93,7 +117,7 @@ pub(crate) fn mount(
     let mut stamps = Stamps::seen_at(env.unix_ns());
     stamps.note(root.extension.clock_unix_ns.get());
     let tail_seqno = root.extension.tail_seqno.get();
-    let mut tail = tail::scan(&log, &fixed, &root.roster.named, tail_seqno, stamps);
+    let mut tail = tail::scan(&log, &fixed, &root.roster.named, tail_seqno, limit, stamps);
     for segment in &mut tail.segments {
         let start = fixed.geometry.paddr(segment.extent.start_page);
         segment.unsealed = Some(Arc::new(Unsealed::new(segment.seg_id, start, segment.len)));
@@ -103,7 +127,7 @@ pub(crate) fn mount(
     report.records_discarded = tail.discarded;
 
     // Torn is not rotten: what was known durable must be there.
-    let durable_seqno = root.extension.durable_seqno.get().max(ring.durable_seqno);
+    let durable_seqno = root.extension.durable_seqno.get().max(ring.durable_seqno).min(limit);
     if tail.next_seqno <= durable_seqno {
         let damage = Corrupt { what: What::Record, at: tail.stopped_at };
         if !read_only {
@@ -116,10 +140,12 @@ pub(crate) fn mount(
     let is_table_sound = !report.table_rebuilt;
     let parts =
         Parts { fixed, root, segments, aborted, tail, ring, image, durable_seqno, is_table_sound };
-    let core = assemble(disk, env, options, read_only, log, &parts, &mut report)?;
-    if !read_only {
+    let core = assemble(disk, env, options, bulletin, log, &parts, &mut report)?;
+    if let Some(bulletin) = &core.bulletin {
         let result = recover(&core, &parts);
         core.latch(result)?;
+        let published = core.published.load(Ordering::Acquire);
+        bulletin.begin(core.env.random_u64(), published, core.view.load().image.place.id);
     }
     Ok((core, report))
 }
@@ -170,7 +196,7 @@ impl Parts {
     }
 }
 
-fn fixed(root: &Root) -> Fixed {
+pub(crate) fn fixed(root: &Root) -> Fixed {
     let (superblock, extension) = (&root.superblock, &root.extension);
     Fixed {
         geometry: Geometry { page_size: u64::from(superblock.page_size.get()) },

@@ -164,6 +164,18 @@ fn version(found: String) -> Loss {
     Loss::Version(Error::Version { found, supported: VERSION_MAJOR })
 }
 
+/// A writer stores to the bulletin's page: it must be nobody else's.
+fn is_bulletin_apart(root: &Root) -> bool {
+    let superblock = &root.superblock;
+    let page = root.extension.bulletin_page.get();
+    let map_start = superblock.fsm_start_page.get();
+    let map_end = map_start.saturating_add(superblock.fsm_page_count.get());
+    page > 0
+        && page < superblock.journal_start_page.get()
+        && page < superblock.segment_start_page.get()
+        && !(map_start..map_end).contains(&page)
+}
+
 /// Every region must be inside the file, in its order.
 fn regions_hold(root: &Root, file_pages: u64) -> bool {
     let (superblock, extension) = (&root.superblock, &root.extension);
@@ -185,6 +197,7 @@ fn regions_hold(root: &Root, file_pages: u64) -> bool {
         )
         && (within(free_map.0, free_map.1, 1, superblock.journal_start_page.get())
             || within(free_map.0, free_map.1, segment_start + 1, segment_end))
+        && is_bulletin_apart(root)
         && extension.segment_page_max.get() > 0
         && extension.index_page_min.get() < 1 << 40
         && extension.hash_kind.get() <= extension::HASH_SIP

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use crate::core::{Core, lock};
 use crate::error::Result;
 use crate::overlay::Sight;
+use crate::reader::{Mounted, Pinned};
 use crate::scan::{Rows, Scan};
 use crate::value::{Pin, Value};
 use crate::view::View;
@@ -44,10 +45,25 @@ impl Snapshots {
 /// The bucket as of one commit. Reads see that commit and judge deadlines by the time it was taken, whatever is
 /// written, merged or compacted meanwhile. Space that only a snapshot needs stays taken until it is dropped.
 pub struct Snapshot<'a> {
-    pub(crate) core: &'a Core,
-    pub(crate) view: Arc<View>,
-    pub(crate) seqno: u64,
-    pub(crate) now: u64,
+    base: Base<'a>,
+    view: Arc<View>,
+    seqno: u64,
+    now: u64,
+}
+
+/// Whose snapshot it is.
+enum Base<'a> {
+    Bucket(&'a Core),
+    Reader(Pinned),
+}
+
+impl Base<'_> {
+    fn core(&self) -> &Core {
+        match self {
+            Base::Bucket(core) => core,
+            Base::Reader(pinned) => &pinned.mounted.core,
+        }
+    }
 }
 
 impl Core {
@@ -60,16 +76,26 @@ impl Core {
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot<'_> {
+        let (view, seqno) = self.register_snapshot();
+        Snapshot { base: Base::Bucket(self), view, seqno, now: self.clock.now() }
+    }
+
+    fn register_snapshot(&self) -> (Arc<View>, u64) {
         let mut snapshots = lock(&self.snapshots);
         let seqno = self.published.load(Ordering::Acquire);
-        let view = self.view.load_full();
         *snapshots.open.entry(seqno).or_default() += 1;
-        drop(snapshots);
-        Snapshot { core: self, view, seqno, now: self.clock.now() }
+        (self.view.load_full(), seqno)
     }
 }
 
-impl<'a> Snapshot<'a> {
+impl Snapshot<'_> {
+    /// A reader's, with all it needs.
+    pub(crate) fn of_reader(mounted: Arc<Mounted>, pin: host::Pin) -> Snapshot<'static> {
+        let (view, seqno) = mounted.core.register_snapshot();
+        let now = mounted.core.clock.now();
+        Snapshot { base: Base::Reader(Pinned { mounted, _pin: pin }), view, seqno, now }
+    }
+
     /// Seqno of the last commit in it.
     pub fn seqno(&self) -> u64 {
         self.seqno
@@ -78,10 +104,11 @@ impl<'a> Snapshot<'a> {
     /// The value of a key.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
         let key = key.as_ref();
-        let hash = self.core.hash.slot_hash(key);
-        let found = self.view.find(&self.core.log, hash, key, Sight::UpTo(self.seqno))?;
+        let core = self.base.core();
+        let hash = core.hash.slot_hash(key);
+        let found = self.view.find(&core.log, hash, key, Sight::UpTo(self.seqno))?;
         let found = found.filter(|record| record.header.deadline_ns() > self.now);
-        self.core.counters.got(1, u64::from(found.is_some()));
+        core.counters.got(1, u64::from(found.is_some()));
         Ok(found.map(|record| Value::new(record.value, Pin::Elsewhere)))
     }
 
@@ -102,7 +129,7 @@ impl<'a> Snapshot<'a> {
 
     fn rows(&self) -> Rows<'_> {
         Rows {
-            core: self.core,
+            core: self.base.core(),
             view: Arc::clone(&self.view),
             seqno: self.seqno,
             now: self.now,
@@ -113,7 +140,7 @@ impl<'a> Snapshot<'a> {
 
 impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
-        let mut snapshots = lock(&self.core.snapshots);
+        let mut snapshots = lock(&self.base.core().snapshots);
         if let Some(count) = snapshots.open.get_mut(&self.seqno) {
             *count -= 1;
             if *count == 0 {

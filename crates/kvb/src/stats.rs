@@ -3,6 +3,9 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use crate::core::{Core, lock};
+use crate::error::Result;
+
 /// Threads beyond this many share counters.
 const LANES: usize = 16;
 
@@ -22,14 +25,28 @@ pub struct Stats {
     pub deletes: u64,
     /// Bytes of records written since open.
     pub bytes_written: u64,
-    /// Bytes of records in the log that are not known to be dead.
+    /// Bytes of records that compaction moved since open.
+    pub bytes_moved: u64,
+    /// Bytes of records in the log.
+    pub bytes_log: u64,
+    /// Bytes of those that are live. What changed since the last merge of the index is estimated from a sample.
     pub bytes_live: u64,
+    /// Sealed segments.
+    pub segments: u64,
+    /// Bytes of their extents, with footers and side data.
+    pub segment_bytes: u64,
+    /// Seconds spent compacting since open.
+    pub compaction_seconds: f64,
+    /// Open snapshots.
+    pub snapshots: u64,
+    /// Seqno of the oldest open snapshot, or 0.
+    pub oldest_snapshot: u64,
+    /// Bytes of space that is not needed any more but for snapshots, values that are held, or readers in other processes.
+    pub pinned_bytes: u64,
     /// Length of the file.
     pub file_bytes: u64,
     /// Pages of the segment region that hold nothing.
     pub free_bytes: u64,
-    /// Sealed segments.
-    pub segments: u64,
     /// Index changes in memory.
     pub overlay_entries: u64,
     /// Bytes of the index image.
@@ -38,6 +55,23 @@ pub struct Stats {
     pub commit_seqno: u64,
     /// Checkpoints ever written.
     pub epoch: u64,
+}
+
+impl Stats {
+    /// Share of lookups that found a value; 0 if there were none.
+    pub fn hit_rate(&self) -> f64 {
+        share(self.hits, self.gets)
+    }
+
+    /// Share of the log that is dead.
+    pub fn garbage_ratio(&self) -> f64 {
+        share(self.bytes_log.saturating_sub(self.bytes_live), self.bytes_log)
+    }
+}
+
+#[allow(clippy::as_conversions, clippy::cast_precision_loss, reason = "a ratio")]
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +90,7 @@ pub(crate) struct Counters {
     bytes_written: AtomicU64,
     compaction_ns: AtomicU64,
     retired_bytes: AtomicU64,
+    moved_bytes: AtomicU64,
 }
 
 thread_local! {
@@ -93,6 +128,11 @@ impl Counters {
         self.compaction_ns.fetch_add(nanos, Ordering::Relaxed);
     }
 
+    /// Bytes of records that compaction moved.
+    pub(crate) fn moved(&self, bytes: u64) {
+        self.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Bytes of records in segments that compaction gave up.
     pub(crate) fn retired(&self, bytes: u64) {
         self.retired_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -112,5 +152,47 @@ impl Counters {
         stats.puts = self.puts.load(Ordering::Relaxed);
         stats.deletes = self.deletes.load(Ordering::Relaxed);
         stats.bytes_written = self.bytes_written.load(Ordering::Relaxed);
+        stats.bytes_moved = self.moved_bytes.load(Ordering::Relaxed);
+        let nanos = self.compaction_ns.load(Ordering::Relaxed);
+        stats.compaction_seconds = std::time::Duration::from_nanos(nanos).as_secs_f64();
+    }
+}
+
+impl Core {
+    /// What the bucket holds and has done.
+    pub(crate) fn stats(&self) -> Result<Stats> {
+        let mut stats = Stats::default();
+        self.counters.fill(&mut stats);
+        {
+            let _merging = lock(&self.merging);
+            self.fold_runs()?;
+        }
+        let wide = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        let view = self.view.load();
+        stats.keys = view.count_keys(&self.log)?;
+        let frozen = view.frozen.as_ref().map_or(0, |frozen| frozen.overlay.len());
+        stats.overlay_entries = wide(view.active.len() + frozen);
+        {
+            let snapshots = lock(&self.snapshots);
+            stats.snapshots = wide(snapshots.count());
+            stats.oldest_snapshot = snapshots.oldest().unwrap_or(0);
+        }
+        let in_tail: u64 = view.segments.tail.iter().map(|unsealed| unsealed.record_bytes()).sum();
+        let choice = self.choice();
+        stats.bytes_log = choice.total + in_tail;
+        stats.bytes_live = stats.bytes_log - choice.dead;
+        let keeper = self.lock_keeper();
+        let geometry = self.geometry();
+        stats.index_bytes = geometry.paddr(keeper.image.page_count());
+        stats.segments = wide(keeper.segments.len());
+        let pages = keeper.segments.values().map(|kept| kept.sealed.extent().page_count);
+        stats.segment_bytes = geometry.paddr(pages.sum());
+        let pinned = keeper.retired.iter().map(|retired| retired.extent.page_count);
+        stats.pinned_bytes = geometry.paddr(pinned.sum());
+        stats.file_bytes = geometry.paddr(keeper.b_page + 1);
+        stats.free_bytes = geometry.paddr(keeper.space.free_pages() + keeper.space.raw_pages());
+        stats.epoch = keeper.epoch;
+        stats.commit_seqno = self.position().seqno;
+        Ok(stats)
     }
 }

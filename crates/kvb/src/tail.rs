@@ -48,12 +48,13 @@ struct Cut {
     scanned: u64,
 }
 
-/// Walks the named extents from `tail_seqno`.
+/// Walks the named extents from `tail_seqno`, up to a seqno at most.
 pub(crate) fn scan(
     log: &Log,
     fixed: &Fixed,
     named: &[NamedExtent],
     tail_seqno: u64,
+    limit: u64,
     stamps: Stamps,
 ) -> Tail {
     let (geometry, style) = (fixed.geometry, fixed.style());
@@ -79,7 +80,7 @@ pub(crate) fn scan(
         if segment.base_seqno != tail.next_seqno {
             break;
         }
-        walk(log, geometry, segment, index, &mut tail, &mut cut);
+        walk(log, geometry, segment, index, limit, &mut tail, &mut cut);
         tail.stopped_at = segment.end_paddr(geometry);
         walked = index + 1;
     }
@@ -100,7 +101,7 @@ pub(crate) fn scan(
 }
 
 /// The segment begun in a named extent, with no records yet.
-fn begun_segment(
+pub(crate) fn begun_segment(
     log: &Log,
     geometry: Geometry,
     named: &NamedExtent,
@@ -127,13 +128,14 @@ fn walk(
     geometry: Geometry,
     segment: &mut Segment,
     index: usize,
+    limit: u64,
     tail: &mut Tail,
     cut: &mut Option<Cut>,
 ) {
     while let Some(record) = next_record(log, geometry, segment, Some(tail.next_seqno)) {
         let len = record.header.record_len();
         // A writer always leaves room to seal.
-        if !segment.fits(geometry, len) {
+        if !segment.fits(geometry, len) || tail.next_seqno > limit {
             break;
         }
         segment.push(slot_hash(record.header.hash64.get()), record.key, &record.header);

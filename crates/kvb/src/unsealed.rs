@@ -54,6 +54,11 @@ impl Unsealed {
         self.end.store(end, Ordering::Release);
     }
 
+    /// Bytes of records written.
+    pub(crate) fn record_bytes(&self) -> u64 {
+        self.end.load(Ordering::Acquire) - HEADER_LEN
+    }
+
     /// Everything written, in parts that are each in key order.
     pub(crate) fn orders(&self, log: &Log) -> Vec<Order> {
         let mut sorted = lock(&self.sorted);

@@ -8,10 +8,15 @@ use arc_swap::Guard;
 
 use crate::view::View;
 
-/// A value borrowed from the bucket's mapping. While it is held, the space it lies in is not reused.
+/// A value borrowed from the bucket's mapping, or a copy of one. While it is held, the space it lies in is not reused.
 pub struct Value<'a> {
-    bytes: &'a [u8],
+    bytes: Bytes<'a>,
     _pin: Pin,
+}
+
+enum Bytes<'a> {
+    Lent(&'a [u8]),
+    Copied(Box<[u8]>),
 }
 
 /// Keeps alive what a value was found through.
@@ -26,7 +31,11 @@ pub(crate) enum Pin {
 
 impl<'a> Value<'a> {
     pub(crate) fn new(bytes: &'a [u8], pin: Pin) -> Value<'a> {
-        Value { bytes, _pin: pin }
+        Value { bytes: Bytes::Lent(bytes), _pin: pin }
+    }
+
+    pub(crate) fn copied(bytes: &[u8]) -> Value<'static> {
+        Value { bytes: Bytes::Copied(bytes.into()), _pin: Pin::Elsewhere }
     }
 }
 
@@ -34,24 +43,27 @@ impl Deref for Value<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.bytes
+        match &self.bytes {
+            Bytes::Lent(bytes) => bytes,
+            Bytes::Copied(bytes) => bytes,
+        }
     }
 }
 
 impl AsRef<[u8]> for Value<'_> {
     fn as_ref(&self) -> &[u8] {
-        self.bytes
+        self
     }
 }
 
 impl fmt::Debug for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self.bytes, f)
+        fmt::Debug::fmt(&**self, f)
     }
 }
 
 impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Value<'_> {
     fn eq(&self, other: &T) -> bool {
-        self.bytes == other.as_ref()
+        **self == *other.as_ref()
     }
 }

@@ -44,11 +44,11 @@ pub(crate) struct Writer {
     /// Bytes of the log that no sync has covered yet stand before what is written next.
     pub(crate) unsynced: bool,
     /// Scratch: slot hash and overlay entry of every record of the group.
-    changes: Vec<(u64, u64)>,
+    pub(crate) changes: Vec<(u64, u64)>,
     /// Scratch: ranges written by the group.
     written: Vec<(u64, u64)>,
     /// Segments the group filled.
-    filled: Vec<Segment>,
+    pub(crate) filled: Vec<Segment>,
 }
 
 /// What a group needs.
@@ -340,7 +340,7 @@ impl Core {
     }
 
     /// Shows the group to readers.
-    fn publish(&self, writer: &Writer) -> Result<()> {
+    pub(crate) fn publish(&self, writer: &Writer) -> Result<()> {
         // Snapshots are taken between commits.
         let snapshots = lock(&self.snapshots);
         let view = self.view.load();
@@ -369,6 +369,9 @@ impl Core {
         let end = writer.active.as_ref().map_or(0, |active| active.end_paddr(self.geometry()));
         *lock(&self.position) = Position { seqno: last, paddr: end };
         self.published.store(last, Ordering::Release);
+        if let Some(bulletin) = &self.bulletin {
+            bulletin.publish(last);
+        }
         view.active.forget_undo();
         Ok(())
     }

@@ -1,0 +1,50 @@
+//! Single durable puts while the store has work to do in the background.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::{BATCH, Run};
+use crate::engine::{Engine, Phase};
+use crate::record::Record;
+use crate::times::Times;
+
+/// Of the keys, this part is overwritten after the load and before the puts, without waiting for
+/// the disk, so that merges and compactions are due or under way when the puts begin.
+const OVERWRITTEN_PART: usize = 2;
+
+impl Run<'_> {
+    pub(super) fn latency<E: Engine>(&mut self) -> Result<()> {
+        let plan = self.plan;
+        let engine = E::open(&plan.dir, Phase::Load).context("create")?;
+        self.load_batches(&engine).context("load")?;
+        for _ in 0..plan.keys / OVERWRITTEN_PART / BATCH {
+            let records: Vec<Record> = (0..BATCH).map(|_| self.overwrite(1)).collect();
+            engine.load(&records).context("overwrite")?;
+        }
+        engine.finish_load().context("sync")?;
+
+        plan.say("durable puts with work in the background");
+        let time = Duration::from_secs(plan.seconds);
+        let mut times = Vec::new();
+        let begin = Instant::now();
+        while begin.elapsed() < time {
+            let record = self.overwrite(2);
+            let start = Instant::now();
+            engine.put(&record).context("put")?;
+            times.push(start.elapsed().as_secs_f64() * 1e6);
+        }
+        let times = Times::new(times)?;
+        self.set("latency_per_s", 1e6 / times.mean());
+        self.set("latency_p50_us", times.at(0.50));
+        self.set("latency_p99_us", times.at(0.99));
+        self.set("latency_p999_us", times.at(0.999));
+        self.set("latency_max_us", times.at(1.0));
+        engine.close().context("close")
+    }
+
+    /// A random live record with another value.
+    fn overwrite(&mut self, version: u64) -> Record {
+        Record::version(self.live.probe(&mut self.rng).index, version)
+    }
+}

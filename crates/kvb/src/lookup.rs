@@ -1,0 +1,109 @@
+//! Looking up keys.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arc_swap::Guard;
+
+use crate::core::Core;
+use crate::error::{Corrupt, Error, Result, What};
+use crate::format::record::Record;
+use crate::overlay::Sight;
+use crate::value::{Pin, Value};
+use crate::view::View;
+use crate::writer::Writer;
+
+/// How often a lookup of many keys starts over because a commit came in between, before it keeps commits out.
+const RETRIES: usize = 8;
+
+impl Core {
+    /// The values of many keys as of one commit, in their order.
+    pub(crate) fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value<'_>>>> {
+        for _ in 0..RETRIES {
+            let before = self.published.load(Ordering::Acquire);
+            match self.get_each(keys) {
+                Err(error) if is_index_damage(&error) => self.rebuild(&mut self.lock_writer())?,
+                values if self.published.load(Ordering::Acquire) == before => return values,
+                values => drop(values?),
+            }
+        }
+        let mut no_commits = self.lock_writer();
+        match self.get_each(keys) {
+            Err(error) if is_index_damage(&error) => {
+                self.rebuild(&mut no_commits)?;
+                self.get_each(keys)
+            }
+            values => values,
+        }
+    }
+
+    fn get_each<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value<'_>>>> {
+        let view = self.view.load_full();
+        let mut values = Vec::with_capacity(keys.len());
+        let mut hits = 0;
+        for key in keys {
+            let key = key.as_ref();
+            let hash = self.hash.slot_hash(key);
+            let sight = Sight::Latest(&self.published);
+            let found = view.find(&self.log, hash, key, sight)?;
+            let found = found.filter(|record| !self.is_expired(record));
+            hits += u64::from(found.is_some());
+            let pin = || Pin::Shared { _view: Arc::clone(&view) };
+            values.push(found.map(|record| Value::new(record.value, pin())));
+        }
+        self.counters.got(u64::try_from(keys.len()).unwrap_or(0), hits);
+        Ok(values)
+    }
+
+    #[inline]
+    pub(crate) fn find(
+        &self,
+        hash: u64,
+        key: &[u8],
+    ) -> Result<(Option<Record<'_>>, Guard<Arc<View>>)> {
+        let view = self.view.load();
+        let sight = Sight::Latest(&self.published);
+        let found = match view.find(&self.log, hash, key, sight) {
+            Err(error) if is_index_damage(&error) => return self.find_rebuilt(hash, key),
+            found => found?,
+        };
+        Ok((found.filter(|record| !self.is_expired(record)), view))
+    }
+
+    #[inline]
+    fn is_expired(&self, record: &Record<'_>) -> bool {
+        record.header.ttl_secs.get() != 0 && record.header.deadline_ns() <= self.clock.now()
+    }
+
+    /// The index turned out to be damaged: rebuild it from the log and look again.
+    #[cold]
+    fn find_rebuilt(
+        &self,
+        hash: u64,
+        key: &[u8],
+    ) -> Result<(Option<Record<'_>>, Guard<Arc<View>>)> {
+        self.rebuild(&mut self.lock_writer())?;
+        self.settle();
+        let view = self.view.load();
+        let sight = Sight::Latest(&self.published);
+        let found = view.find(&self.log, hash, key, sight)?;
+        Ok((found.filter(|record| !self.is_expired(record)), view))
+    }
+
+    /// Rebuilds the index, unless somebody else did while this thread waited for the writer's lock.
+    #[cold]
+    fn rebuild(&self, writer: &mut Writer) -> Result<()> {
+        if self.view.load().image.is_on_disk() {
+            let result = self.rebuild_index(writer);
+            return match result {
+                Err(Error::Corrupt(_)) => result,
+                result => self.latch(result),
+            };
+        }
+        Ok(())
+    }
+}
+
+fn is_index_damage(error: &Error) -> bool {
+    matches!(error, Error::Corrupt(Corrupt { what: What::IndexPage, .. }))
+}

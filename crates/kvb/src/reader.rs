@@ -1,0 +1,233 @@
+//! A bucket read beside its writer, which may be another process.
+//!
+//! Invariants
+//! - Nothing is ever written to the file.
+//! - What a lookup found was copied and checked, and then nothing had been given up since the bucket was mounted here;
+//!   otherwise it is mounted again and looked at again. So no answer comes from space that was reused.
+//! - A snapshot pins the epoch it was mounted at: the writer gives nothing up that it may need.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use arc_swap::ArcSwap;
+use host::{Disk, Env, FileDisk, Pin, SystemEnv};
+
+use crate::bulletin::{Bulletin, Stamp};
+use crate::core::{Core, lock};
+use crate::error::{Error, Result};
+use crate::mount::{MountAs, MountReport, mount};
+use crate::options::Options;
+use crate::root::choose;
+use crate::snapshot::Snapshot;
+use crate::stats::Stats;
+use crate::value::Value;
+
+/// How often mounting starts over because the writer got in between, before it gives up.
+const RETRIES: usize = 1000;
+/// An overlay of so many changes is worth mounting again for, if the writer has a newer image.
+const OVERLAY_MAX: usize = 64 << 10;
+
+/// A bucket open for reading only, as of its writer's last commit at every call.
+///
+/// Any number of readers, in any process, may have a bucket open beside one writer. They take no lock and change
+/// nothing. Lookups copy what they find.
+pub struct Reader {
+    disk: Arc<dyn Disk>,
+    env: Arc<dyn Env>,
+    bulletin: Bulletin,
+    mounted: ArcSwap<Mounted>,
+    /// Held while the bucket is mounted again.
+    mounting: Mutex<()>,
+    report: MountReport,
+}
+
+/// The bucket as it was mounted, and taken up from there.
+#[derive(Debug)]
+pub(crate) struct Mounted {
+    pub(crate) core: Core,
+    stamp: Stamp,
+    epoch: u64,
+    image_id: u64,
+}
+
+impl Reader {
+    /// Opens a bucket for reading. Damage does not keep what is intact from being read.
+    pub fn open(path: impl AsRef<Path>) -> Result<Reader> {
+        let disk = FileDisk::open_read_only(path).map_err(Error::io("open the bucket"))?;
+        Reader::open_on(Arc::new(disk), Arc::new(SystemEnv))
+    }
+
+    /// Opens the bucket on a disk of the caller's for reading.
+    pub fn open_on(disk: Arc<dyn Disk>, env: Arc<dyn Env>) -> Result<Reader> {
+        let len = disk.len().map_err(Error::io("read the bucket's length"))?;
+        let fixed = crate::mount::fixed(&choose(&*disk, len)?);
+        let bulletin = Bulletin::read(&disk, &fixed)?;
+        let (mounted, report) = mount_steadily(&disk, &env, &bulletin)?;
+        Ok(Reader {
+            disk,
+            env,
+            bulletin,
+            mounted: ArcSwap::from_pointee(mounted),
+            mounting: Mutex::new(()),
+            report,
+        })
+    }
+
+    /// What opening found.
+    pub fn mount_report(&self) -> &MountReport {
+        &self.report
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'static>>> {
+        let key = key.as_ref();
+        self.look(|core| {
+            let hash = core.hash.slot_hash(key);
+            let (found, _view) = core.find(hash, key)?;
+            core.counters.got(1, u64::from(found.is_some()));
+            Ok(found.map(|record| Value::copied(record.value)))
+        })
+    }
+
+    /// The values of many keys as of one commit, in their order.
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value<'static>>>> {
+        self.look(|core| {
+            let snapshot = core.snapshot();
+            let get = |key: &K| Ok(snapshot.get(key)?.map(|value| Value::copied(&value)));
+            keys.iter().map(get).collect()
+        })
+    }
+
+    /// True if the key has a value.
+    pub fn exists(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// The bucket as of now, to be read for as long as it is kept. The writer goes on, but gives no space back meanwhile
+    /// that the snapshot may need.
+    pub fn snapshot(&self) -> Result<Snapshot<'static>> {
+        for _ in 0..RETRIES {
+            let mounted = self.current()?;
+            let pin = self.bulletin.pin(mounted.epoch)?;
+            // Order: what the writer has given up before it could see the pin shows now.
+            if self.bulletin.stamp() == mounted.stamp {
+                return Ok(Snapshot::of_reader(mounted, pin));
+            }
+        }
+        Err(too_busy())
+    }
+
+    /// What the bucket holds, and what this reader has done.
+    pub fn stats(&self) -> Result<Stats> {
+        self.look(Core::stats)
+    }
+
+    /// Ends reading. Dropping does the same.
+    pub fn close(self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Looks at the bucket until nothing got in between.
+    fn look<T>(&self, look: impl Fn(&Core) -> Result<T>) -> Result<T> {
+        for _ in 0..RETRIES {
+            let mounted = self.current()?;
+            let result = look(&mounted.core);
+            // Order: what was read before the stamp was looked at was read before anything was written over it.
+            std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+            if self.bulletin.stamp() == mounted.stamp {
+                return result;
+            }
+        }
+        Err(too_busy())
+    }
+
+    /// The bucket as of the last commit that is published.
+    fn current(&self) -> Result<Arc<Mounted>> {
+        let mounted = self.mounted.load_full();
+        if self.bulletin.stamp() != mounted.stamp || self.is_stale(&mounted) {
+            return self.mount_again(&mounted);
+        }
+        if mounted.stamp.session != 0 {
+            let published = self.bulletin.published();
+            let is_there = mounted.core.follow(published).unwrap_or(false);
+            if !is_there {
+                return self.mount_again(&mounted);
+            }
+        }
+        Ok(mounted)
+    }
+
+    /// True if the writer has an image that makes most of the overlay superfluous.
+    fn is_stale(&self, mounted: &Mounted) -> bool {
+        mounted.core.view.load().active.len() > OVERLAY_MAX
+            && self.bulletin.image_id() != mounted.image_id
+    }
+
+    fn mount_again(&self, old: &Arc<Mounted>) -> Result<Arc<Mounted>> {
+        let _alone = lock(&self.mounting);
+        let mounted = self.mounted.load_full();
+        if !Arc::ptr_eq(&mounted, old) {
+            // Somebody else just did.
+            return Ok(mounted);
+        }
+        let (mounted, _) = mount_steadily(&self.disk, &self.env, &self.bulletin)?;
+        let mounted = Arc::new(mounted);
+        self.mounted.store(Arc::clone(&mounted));
+        Ok(mounted)
+    }
+}
+
+fn too_busy() -> Error {
+    Error::Io { doing: "read beside the writer", source: std::io::ErrorKind::ResourceBusy.into() }
+}
+
+/// Mounts the bucket in memory, again and again until nothing got in between.
+fn mount_steadily(
+    disk: &Arc<dyn Disk>,
+    env: &Arc<dyn Env>,
+    bulletin: &Bulletin,
+) -> Result<(Mounted, MountReport)> {
+    for _ in 0..RETRIES {
+        let stamp = bulletin.stamp();
+        let has_writer = bulletin.has_writer()?;
+        let image_id = bulletin.image_id();
+        let published = || bulletin.published();
+        let is_beside = has_writer && stamp.session != 0;
+        let purpose = if is_beside { MountAs::Beside(&published) } else { MountAs::Reader };
+        let result = mount(Arc::clone(disk), Arc::clone(env), &Options::default(), purpose);
+        if bulletin.stamp() != stamp || bulletin.has_writer()? != has_writer {
+            continue;
+        }
+        match result {
+            // Not even the newest superblock may know where the log goes on.
+            Ok((core, _)) if is_beside && !core.follow(published()).unwrap_or(false) => {
+                std::thread::yield_now();
+            }
+            Ok((core, report)) => {
+                let epoch = report.epoch;
+                return Ok((Mounted { core, stamp, epoch, image_id }, report));
+            }
+            // A writer that mounts changes what it finds.
+            Err(Error::Corrupt(_)) if has_writer && stamp.session == 0 => {
+                std::thread::yield_now();
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(too_busy())
+}
+
+/// What a reader's snapshot keeps.
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    pub(crate) mounted: Arc<Mounted>,
+    pub(crate) _pin: Pin,
+}
+
+impl fmt::Debug for Reader {
+    /// Neither keys nor the hash's secret belong in a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").field("stamp", &self.bulletin.stamp()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,237 @@
+//! Readers beside a busy writer, in this process and in others: every value they see is one that was committed, nothing
+//! that must be there is missing, time goes only forward, and the file is never written to.
+//!
+//! The writer keeps `COUNTERS` counters. Round r puts r into all of them in one batch, deletes and re-puts some others,
+//! and lets the index merge and segments be compacted all the time. So whoever reads must see all counters of one
+//! snapshot equal, and the round never going back.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
+
+#[path = "support/seed.rs"]
+mod seed;
+#[path = "support/watch.rs"]
+mod watch;
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use host::{MemoryDisk, SystemEnv};
+use kvb::{Batch, Bucket, Compact, Durability, Options, Reader};
+
+const COUNTERS: u32 = 40;
+const LIMIT: Duration = Duration::from_secs(600);
+
+fn options() -> Options {
+    Options::default().segment_bytes_max(64 << 10).durability(Durability::Relaxed).overlay_min(256)
+}
+
+fn counter(index: u32) -> Vec<u8> {
+    format!("counter/{index:03}").into_bytes()
+}
+
+/// A value that tells its key and round, and is long enough to be torn.
+fn value(key: &[u8], round: u64) -> Vec<u8> {
+    let mut value = round.to_le_bytes().to_vec();
+    value.extend_from_slice(key);
+    let len = 8 + key.len() + usize::try_from(round % 200).unwrap();
+    value.resize(len, u8::try_from(round % 251).unwrap());
+    value
+}
+
+fn round_of(key: &[u8], bytes: &[u8]) -> u64 {
+    let round = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+    assert!(bytes == value(key, round), "a value nobody wrote");
+    round
+}
+
+/// Writes until told to stop.
+fn write(bucket: &Bucket, stop: impl Fn() -> bool, seed: u64) -> u64 {
+    let mut rng = Rng::with_seed(seed);
+    let mut round = 0;
+    while !stop() {
+        round += 1;
+        let mut batch = Batch::new();
+        for index in 0..COUNTERS {
+            let key = counter(index);
+            batch.put(&key, value(&key, round));
+        }
+        for _ in 0..rng.usize(0..40) {
+            let key = format!("other/{:05}", rng.u32(0..5000)).into_bytes();
+            if rng.bool() {
+                batch.delete(&key);
+            } else {
+                batch.put(&key, value(&key, round));
+            }
+        }
+        let durability = if rng.u8(..8) == 0 { Durability::SyncOnce } else { Durability::Relaxed };
+        bucket.commit_with(batch, durability).unwrap();
+        match rng.u16(..2000) {
+            0 => drop(bucket.compact(Compact::Full).unwrap()),
+            1 => drop(bucket.compact(Compact::LowSpace).unwrap()),
+            2 => bucket.flush().unwrap(),
+            _ => {}
+        }
+    }
+    round
+}
+
+/// Reads until told to stop; gives how often it looked and the last round it saw.
+fn read(reader: &Reader, stop: impl Fn() -> bool, seed: u64) -> (u64, u64) {
+    let mut rng = Rng::with_seed(seed);
+    let (mut looks, mut last) = (0, 0);
+    while !stop() {
+        looks += 1;
+        match rng.u8(..10) {
+            0 => {
+                let snapshot = reader.snapshot().unwrap();
+                let mut rounds = Vec::new();
+                for row in snapshot.scan(b"counter/") {
+                    let row = row.unwrap();
+                    rounds.push(round_of(row.key(), row.value()));
+                }
+                assert_eq!(rounds.len(), usize::try_from(COUNTERS).unwrap(), "a scan lost a key");
+                assert!(rounds.iter().all(|round| *round == rounds[0]), "{rounds:?}");
+                assert!(rounds[0] >= last, "a scan went back");
+                last = rounds[0];
+                let mut keys = Vec::new();
+                for row in snapshot.range::<&[u8]>(..) {
+                    let row = row.unwrap();
+                    round_of(row.key(), row.value());
+                    keys.push(row.key().to_vec());
+                }
+                assert!(keys.is_sorted_by(|a, b| a < b));
+                for key in keys.iter().take(20) {
+                    assert!(snapshot.get(key).unwrap().is_some(), "a snapshot lost a key");
+                }
+            }
+            1 => {
+                let keys: Vec<Vec<u8>> = (0..COUNTERS).map(counter).collect();
+                let values = reader.get_many(&keys).unwrap();
+                let rounds: Vec<u64> = keys
+                    .iter()
+                    .zip(&values)
+                    .map(|(key, value)| round_of(key, value.as_ref().expect("a key is missing")))
+                    .collect();
+                assert!(rounds.iter().all(|round| *round == rounds[0]), "{rounds:?}");
+                assert!(rounds[0] >= last, "get_many went back");
+                last = rounds[0];
+            }
+            2..6 => {
+                let key = format!("other/{:05}", rng.u32(0..5000)).into_bytes();
+                if let Some(value) = reader.get(&key).unwrap() {
+                    round_of(&key, &value);
+                }
+            }
+            _ => {
+                let key = counter(rng.u32(0..COUNTERS));
+                let value = reader.get(&key).unwrap().expect("a key is missing");
+                let round = round_of(&key, &value);
+                assert!(round >= last, "a lookup went back");
+                last = round;
+            }
+        }
+    }
+    (looks, last)
+}
+
+fn first_round(bucket: &Bucket) {
+    let mut batch = Batch::new();
+    for index in 0..COUNTERS {
+        let key = counter(index);
+        batch.put(&key, value(&key, 0));
+    }
+    bucket.commit(batch).unwrap();
+}
+
+#[test]
+fn readers_in_this_process() {
+    let seed = seed::seed("readers_in_this_process");
+    watch::within(LIMIT, "readers_in_this_process", move || {
+        let disk = MemoryDisk::with_capacity(4 << 30);
+        let bucket =
+            Bucket::create_on(Arc::new(disk.reopen()), Arc::new(SystemEnv), options()).unwrap();
+        first_round(&bucket);
+        let end = Instant::now() + Duration::from_secs(4 * seed::rounds());
+        let done = AtomicBool::new(false);
+        let rounds = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let readers: Vec<_> = (0..3)
+                .map(|index| {
+                    let reader =
+                        Reader::open_on(Arc::new(disk.reopen()), Arc::new(SystemEnv)).unwrap();
+                    let done = &done;
+                    scope
+                        .spawn(move || read(&reader, || done.load(Ordering::Relaxed), seed ^ index))
+                })
+                .collect();
+            rounds.store(write(&bucket, || Instant::now() > end, seed), Ordering::Relaxed);
+            done.store(true, Ordering::Relaxed);
+            for reader in readers {
+                let (looks, _) = reader.join().unwrap();
+                assert!(looks > 10, "a reader hardly got to read");
+            }
+        });
+        let stats = bucket.stats().unwrap();
+        assert!(stats.bytes_moved > 0, "nothing was compacted: {stats:?}");
+        assert!(rounds.into_inner() > 100);
+    });
+}
+
+const ROLE: &str = "KVB_TEST_READER";
+
+/// Runs this test binary as a reader of `path` until the file `stop` exists.
+fn spawn_reader(path: &Path, seed: u64) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_reader_process", "--nocapture", "--ignored"])
+        .env(ROLE, path)
+        .env("KVB_SEED", seed.to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+#[ignore = "the other half of readers_in_other_processes"]
+fn a_reader_process() {
+    let Ok(path) = std::env::var(ROLE) else { return };
+    let path = Path::new(&path);
+    let stop = path.with_extension("stop");
+    let reader = Reader::open(path).unwrap();
+    let (looks, last) = read(&reader, || stop.exists(), seed::seed("a_reader_process"));
+    // With the writer gone, all it has committed is there.
+    let last_round = std::fs::read_to_string(&stop).unwrap().parse::<u64>().unwrap();
+    let value = reader.get(counter(0)).unwrap().unwrap();
+    assert_eq!(round_of(&counter(0), &value), last_round);
+    assert!(last <= last_round && looks > 10);
+}
+
+#[test]
+fn readers_in_other_processes() {
+    let seed = seed::seed("readers_in_other_processes");
+    watch::within(LIMIT, "readers_in_other_processes", move || {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("b.kvb");
+        let bucket = Bucket::create(&path, options()).unwrap();
+        first_round(&bucket);
+        let readers: Vec<Child> = (0..2).map(|index| spawn_reader(&path, seed ^ index)).collect();
+        let end = Instant::now() + Duration::from_secs(6 * seed::rounds());
+        let rounds = write(&bucket, || Instant::now() > end, seed);
+        let stats = bucket.stats().unwrap();
+        assert!(stats.bytes_moved > 0, "nothing was compacted: {stats:?}");
+        // Order: whole before it has its name.
+        let draft = path.with_extension("draft");
+        std::fs::write(&draft, rounds.to_string()).unwrap();
+        std::fs::rename(&draft, path.with_extension("stop")).unwrap();
+        for reader in readers {
+            let output = reader.wait_with_output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout).into_owned()
+                + &String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        }
+    });
+}
