@@ -482,6 +482,8 @@ impl<'a> Round<'a> {
     /// Gives the victims up, and then the guards, if nothing they hide is on disk any more.
     fn give_up(&mut self) -> Result<()> {
         let core = self.core;
+        // Nothing is judged any more, so nothing is held that could be given back.
+        self.others.clear();
         let victims = std::mem::take(&mut self.victims);
         let count = u64::try_from(victims.len()).unwrap_or(0);
         let pages: u64 = victims.iter().map(|one| one.extent().page_count).sum();

@@ -370,15 +370,22 @@ impl Keeper {
         for entry in freed {
             let (from, to) = (entry.extent.start_page, entry.extent.end_page());
             core.log.forget_checked(geometry.paddr(from), geometry.paddr(to));
-            let mut at = geometry.paddr(entry.extent.start_page + 1);
-            let end = geometry.paddr(entry.extent.end_page());
-            while at < end {
-                let len = (end - at).min(PUNCH_BYTES);
-                core.disk.punch(at, len).map_err(Error::io("give space back"))?;
-                at += len;
-            }
-            self.space.give_back(entry.extent);
+            self.give_back(core, entry.extent)?;
         }
+        Ok(())
+    }
+
+    /// Gives the blocks of a free extent back to the disk, all but the first, which holds its header.
+    pub(crate) fn give_back(&mut self, core: &Core, extent: Extent) -> Result<()> {
+        let geometry = core.geometry();
+        let mut at = geometry.paddr(extent.start_page + 1);
+        let end = geometry.paddr(extent.end_page());
+        while at < end {
+            let len = (end - at).min(PUNCH_BYTES);
+            core.disk.punch(at, len).map_err(Error::io("give space back"))?;
+            at += len;
+        }
+        self.space.give_back(extent);
         Ok(())
     }
 

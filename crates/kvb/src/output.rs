@@ -63,8 +63,7 @@ impl Core {
         // Order: what is there now must not be found by a walk when it is named no more.
         write_passive(&*self.disk, self.geometry(), Kind::Free, extent)?;
         keeper.checkpoint(self)?;
-        keeper.space.give_back(extent);
-        Ok(())
+        keeper.give_back(self, extent)
     }
 
     /// Seals an output and registers it.
@@ -85,7 +84,7 @@ impl Core {
         keeper.add_segment(self, entry, None);
         keeper.checkpoint(self)?;
         if let Some(rest) = rest {
-            keeper.space.give_back(rest);
+            keeper.give_back(self, rest)?;
         }
         Ok(entry)
     }

@@ -163,7 +163,7 @@ impl Core {
     pub(crate) fn stats(&self) -> Result<Stats> {
         let mut stats = Stats::default();
         self.counters.fill(&mut stats);
-        {
+        if !self.view.load().runs.is_empty() {
             let _merging = lock(&self.merging);
             self.fold_runs()?;
         }
