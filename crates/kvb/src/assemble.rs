@@ -16,7 +16,7 @@ use crate::format::extension::HASH_SIP;
 use crate::format::roster::{SEGMENT_MOVED, SegmentEntry};
 use crate::hash::KeyHash;
 use crate::image::Image;
-use crate::keeper::{Keeper, Kept};
+use crate::keeper::{DEAD_MAX_MIN, Keeper, Kept};
 use crate::log::Log;
 use crate::mount::{MountReport, Parts, named_extent, segment_extent, table_place};
 use crate::options::Options;
@@ -89,6 +89,7 @@ pub(crate) fn assemble(
         moving: Mutex::new(()),
         is_moving: AtomicBool::new(false),
         freeze_wanted: AtomicBool::new(false),
+        dead_max: AtomicU64::new(DEAD_MAX_MIN),
         unreadable: Mutex::default(),
         snapshots: Mutex::new(Snapshots::default()),
         queue: Queue::default(),
@@ -204,10 +205,10 @@ fn build_view(
     let load_runs = in_runs <= LOAD_MAX || must_load;
     let room = in_tail + if load_runs { in_runs } else { 0 };
     let active = Overlay::with_room(room.max(1024), env.random_u64());
-    newer.iter().for_each(|sealed| active.hold(&sealed.hold));
+    newer.iter().for_each(|sealed| active.hold(&sealed.hold, sealed.start(geometry)));
     let unsealed = parts.tail.segments.iter().filter_map(|segment| segment.unsealed.clone());
     let unsealed: Vec<_> = unsealed.collect();
-    unsealed.iter().for_each(|unsealed| active.hold(&unsealed.hold));
+    unsealed.iter().for_each(|unsealed| active.hold(&unsealed.hold, unsealed.start));
     let set = |hash, entry| active.set_if_newest(log, hash, entry);
     let mut runs = Vec::new();
     for layer in &layers {

@@ -123,10 +123,13 @@ impl Core {
         self.mode.overlay_min.max(usize::try_from(keys / 4).unwrap_or(usize::MAX))
     }
 
-    /// Freezes the active overlay if it is full and nothing is being merged.
+    /// Freezes the active overlay if it is full, or if so much has died in the log since the image that compaction should
+    /// get at it, and nothing is being merged.
     pub(crate) fn freeze_if_due(&self) -> bool {
         let view = self.view.load();
-        view.active.len() >= self.overlay_max(&view) && self.freeze()
+        let is_due = view.active.len() >= self.overlay_max(&view)
+            || view.active.dead_bytes() >= self.dead_max.load(Ordering::Relaxed);
+        is_due && self.freeze()
     }
 
     /// Freezes the active overlay, if there is anything in it and nothing is being merged.

@@ -570,7 +570,7 @@ impl Core {
                 let _no_commits = self.lock_writer();
                 self.secure_overlay(slice.len())?;
                 let view = self.view.load();
-                view.active.hold(&hold);
+                view.active.hold(&hold, start);
                 // Tombstones are in no index.
                 for (entry, origin) in slice.iter().filter(|(entry, _)| !entry.is_delete()) {
                     let paddr = start + entry.record_offset();

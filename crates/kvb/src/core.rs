@@ -136,6 +136,8 @@ pub(crate) struct Core {
     pub(crate) is_moving: AtomicBool,
     /// An overlay would have been frozen.
     pub(crate) freeze_wanted: AtomicBool,
+    /// Bytes that may die in the log before the next image; the keeper goes by how long the log is.
+    pub(crate) dead_max: AtomicU64,
     /// Ids of segments with records that cannot be read.
     pub(crate) unreadable: Mutex<HashSet<u64>>,
     /// Open snapshots. Held while a commit is shown to readers, so that a snapshot is of a whole commit.

@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -39,6 +40,9 @@ const GROWTH_BYTES_MIN: u64 = 64 << 10;
 const TABLE_ENTRY_MAX: u64 = 64;
 /// Blocks are given back in steps of this many bytes, so that no commit waits long for the file's lock.
 const PUNCH_BYTES: u64 = 4 << 20;
+
+/// Bytes that may always die in the log before the next image.
+pub(crate) const DEAD_MAX_MIN: u64 = 256 << 10;
 
 /// Something a checkpoint stopped using.
 #[derive(Debug)]
@@ -106,6 +110,12 @@ pub(crate) struct Keeper {
 pub(crate) use crate::space::Space;
 
 impl Keeper {
+    /// An eighth of the log may die before the next image.
+    fn note_log_bytes(&self, core: &Core) {
+        let bytes: u64 = self.segments.values().map(|kept| kept.entry.record_bytes.get()).sum();
+        core.dead_max.store((bytes / 8).max(DEAD_MAX_MIN), Ordering::Relaxed);
+    }
+
     /// Pages the next log extent should have: an eighth of the log, within limits.
     pub(crate) fn next_segment_pages(&self, core: &Core) -> u64 {
         let geometry = core.geometry();
@@ -254,6 +264,7 @@ impl Keeper {
             }
         }
         if !segments.is_empty() || !fresh.is_empty() {
+            self.note_log_bytes(core);
             self.checkpoint(core)?;
         }
         for extent in freed {

@@ -82,7 +82,9 @@ impl Core {
                 // Nothing is frozen while there are runs: this overlay, or a grown copy, takes all of them.
                 let _no_commits = self.lock_writer();
                 let active = Arc::clone(&self.view.load().active);
-                view.segments.sealed.iter().for_each(|sealed| active.hold(&sealed.hold));
+                for sealed in &view.segments.sealed {
+                    active.hold(&sealed.hold, sealed.start(self.geometry()));
+                }
             }
             for run in view.runs.iter() {
                 let changes = run.in_log_order(&self.log);
@@ -180,6 +182,9 @@ impl Core {
             self.disk.sync_range(at, len).map_err(Error::io("sync the new index image"))?;
             let image = Image::new(place, geometry);
             image.set_digest(digest);
+            for (start, bytes) in frozen.overlay.dead_by_segment() {
+                *dead.bytes.entry(geometry.page(start)).or_default() += bytes;
+            }
             Ok(Some(Merged { image: Arc::new(image), dead: dead.bytes }))
         });
         if !matches!(result, Ok(Some(_))) {
@@ -288,8 +293,8 @@ impl Core {
         for (is_old, &(hash, entry)) in
             news.iter().map(|new| (false, new)).chain(olds.iter().map(|old| (true, old)))
         {
-            // A record that cannot be read keeps its slot, so that reading it says so.
-            let key = self.log.record(entry & !DELETE_BIT).map(|record| record.key).ok();
+            // Unchecked: a damaged record is most likely like no other, keeps its slot, and reading it says so.
+            let key = self.log.head(entry & !DELETE_BIT).map(|(_, key)| key);
             all.push((key, is_old, hash, entry));
         }
         all.sort_by_key(|&(key, is_old, _, _)| (key, is_old));
@@ -405,11 +410,9 @@ struct Dead {
 
 impl Dead {
     fn add(&mut self, core: &Core, paddr: u64) {
-        let Ok(record) = core.log.record(paddr) else {
-            return;
-        };
+        let Some((header, _)) = core.log.head(paddr) else { return };
         if let Some(start_page) = self.segments.find(paddr / core.geometry().page_size) {
-            *self.bytes.entry(start_page).or_default() += record.header.record_len();
+            *self.bytes.entry(start_page).or_default() += header.record_len();
         }
     }
 }

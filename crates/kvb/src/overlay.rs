@@ -10,7 +10,7 @@
 //! - The overlay holds every segment it names a record of, as long as it lives.
 //! - Entries of one hash are few: from [`FLOOD`] on they go to a map under a secret second hash.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
@@ -92,7 +92,11 @@ pub(crate) struct Overlay {
     undo: RwLock<HashMap<usize, u64>>,
     /// Replaced entries by hash.
     history: RwLock<HashMap<u64, Vec<u64>>>,
-    holds: Mutex<Vec<Hold>>,
+    /// The segments it names records of, by where they start, and the bytes that died in each before they got any
+    /// further than here.
+    segments: Mutex<BTreeMap<u64, (Hold, u64)>>,
+    /// All of those bytes.
+    dead_bytes: AtomicU64,
     flood: RwLock<Flood>,
     flooded: AtomicBool,
     secret: u64,
@@ -110,7 +114,8 @@ impl Overlay {
             filter: HashFilter::for_keys(u64::try_from(slots / 4 * 3).unwrap_or(u64::MAX)),
             undo: RwLock::default(),
             history: RwLock::default(),
-            holds: Mutex::default(),
+            segments: Mutex::default(),
+            dead_bytes: AtomicU64::new(0),
             flood: RwLock::default(),
             flooded: AtomicBool::new(false),
             secret,
@@ -173,15 +178,35 @@ impl Overlay {
         grown.flooded.store(!flood.is_empty(), Ordering::Relaxed);
         *grown.flood.write().expect("no panic under the lock") = flood;
         // Who needs the history has a view of the overlay it is in.
-        lock(&grown.holds).clone_from(&lock(&self.holds));
+        lock(&grown.segments).clone_from(&lock(&self.segments));
+        grown.dead_bytes.store(self.dead_bytes(), Ordering::Relaxed);
         grown
     }
 
     /// Holds a segment that entries are about to name.
-    pub(crate) fn hold(&self, segment: &Hold) {
-        let mut holds = lock(&self.holds);
-        if !holds.last().is_some_and(|last| Arc::ptr_eq(last, segment)) {
-            holds.push(Arc::clone(segment));
+    pub(crate) fn hold(&self, segment: &Hold, start: u64) {
+        lock(&self.segments).entry(start).or_insert_with(|| (Arc::clone(segment), 0));
+    }
+
+    /// Bytes of records that died before an image knew of them.
+    pub(crate) fn dead_bytes(&self) -> u64 {
+        self.dead_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The same by where their segments start.
+    pub(crate) fn dead_by_segment(&self) -> Vec<(u64, u64)> {
+        let segments = lock(&self.segments);
+        let dead = segments.iter().filter(|(_, (_, bytes))| *bytes > 0);
+        dead.map(|(start, (_, bytes))| (*start, *bytes)).collect()
+    }
+
+    /// Notes that a record it named was replaced.
+    fn bury(&self, entry: u64, record: &Record<'_>) {
+        let bytes = record.header.record_len();
+        self.dead_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let mut segments = lock(&self.segments);
+        if let Some((_, (_, dead))) = segments.range_mut(..=entry & !DELETE_BIT).next_back() {
+            *dead += bytes;
         }
     }
 
@@ -373,6 +398,7 @@ impl Overlay {
                 if let (Some(key), Some(known)) = (key, known)
                     && known.key == key
                 {
+                    self.bury(before, &known);
                     let seqno = known.header.seqno.get();
                     if seqno <= keep.snapshot {
                         self.remember(hash, before);
@@ -405,6 +431,7 @@ impl Overlay {
             let before = flooded.entry.load(Ordering::Relaxed);
             let known = log.record(before & !DELETE_BIT)?;
             if known.key == key {
+                self.bury(before, &known);
                 if known.header.seqno.get() <= keep.snapshot {
                     self.remember(hash, before);
                 }

@@ -171,9 +171,9 @@ impl Core {
             }
         }
         let mean = choice.total / records.max(1);
-        let layers = [Some(&*view.active), view.frozen.as_ref().map(|frozen| &*frozen.overlay)];
-        let replaced: u64 = layers.into_iter().flatten().map(|layer| replaced(&view, layer)).sum();
-        choice.dead = choice.dead.saturating_add(replaced * mean).min(choice.total);
+        let replaced: u64 = view.overlays().map(|layer| replaced(&view, layer)).sum();
+        let buried = view.overlays().map(Overlay::dead_bytes).sum::<u64>();
+        choice.dead = choice.dead.saturating_add(replaced * mean + buried).min(choice.total);
         let segment = self.geometry().paddr(keeper.next_segment_pages(self));
         choice.budget = (4 * segment).max(choice.total / 20);
         choice.trifle = (4 * segment).min(choice.total / 16).max(TRIFLE_MIN);

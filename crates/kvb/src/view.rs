@@ -142,7 +142,8 @@ impl View {
         }
     }
 
-    fn overlays(&self) -> impl Iterator<Item = &Overlay> {
+    /// The layers in memory, newest first.
+    pub(crate) fn overlays(&self) -> impl Iterator<Item = &Overlay> {
         let frozen = self.frozen.as_ref().map(|frozen| &*frozen.overlay);
         std::iter::once(&*self.active).chain(frozen)
     }

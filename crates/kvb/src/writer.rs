@@ -353,7 +353,7 @@ impl Core {
         }
         for segment in writer.filled.iter().chain(&writer.active) {
             if let Some(unsealed) = &segment.unsealed {
-                view.active.hold(&unsealed.hold);
+                view.active.hold(&unsealed.hold, unsealed.start);
             }
         }
         for chunk in writer.changes.chunks(AHEAD) {
