@@ -1,11 +1,14 @@
 //! What the machine can tell: memory and disk use, and what it is.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use rustix::fs::FallocateFlags;
+
+use crate::times::Times;
 
 /// How long [`rest`] waits at most, and between two looks.
 const REST_MAX: Duration = Duration::from_secs(60);
@@ -38,7 +41,37 @@ pub fn disk_bytes(dir: &Path) -> Result<u64> {
     Ok(total)
 }
 
-/// Bytes this process has sent to the disk, or will once its dirty pages are written.
+/// Bytes written to the device that `dir` is on, by everybody.
+pub fn device_bytes(dir: &Path) -> Result<u64> {
+    let device = fs::metadata(dir)?.dev();
+    let device = [rustix::fs::major(device).to_string(), rustix::fs::minor(device).to_string()];
+    let stats = fs::read_to_string("/proc/diskstats")?;
+    let mut lines = stats.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let found = lines.find(|fields| fields.iter().take(2).eq(device.iter()));
+    let sectors = found.and_then(|fields| fields.get(9)?.parse::<u64>().ok());
+    Ok(sectors.context("the device keeps no statistics")? * 512)
+}
+
+/// Microseconds that a small write into allocated space and a sync take in `dir`, median of 100:
+/// how busy others keep the disk.
+pub fn raw_sync_us(dir: &Path) -> Result<f64> {
+    let path = dir.join("raw");
+    let file = fs::File::create(&path)?;
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 1 << 20)?;
+    file.sync_all()?;
+    let mut times = Vec::new();
+    for number in 0..100 {
+        let start = Instant::now();
+        file.write_all_at(&[1; 184], number * 184)?;
+        file.sync_data()?;
+        times.push(start.elapsed().as_secs_f64() * 1e6);
+    }
+    fs::remove_file(&path)?;
+    Ok(Times::new(times)?.at(0.5))
+}
+
+/// Bytes of pages this process has made dirty. Too many where the file system keeps large folios:
+/// one changed page then counts as a whole folio.
 pub fn written_bytes() -> Result<u64> {
     let io = fs::read_to_string("/proc/self/io")?;
     Ok(field(&io, "write_bytes:").context("no write_bytes")?.parse()?)

@@ -49,6 +49,7 @@ pub const MEASURES: &[Measure] = &[
     low("compact_s", "compaction after load s"),
     low("disk_compact_mb", "disk after load, compacted MB"),
     high("churn_per_s", "churn, changes /s"),
+    neither("churn_raw_us", "raw sync beside the churn us"),
     low("churn_p50_us", "churn commit p50 us"),
     low("churn_p99_us", "churn commit p99 us"),
     low("churn_p999_us", "churn commit p99.9 us"),
@@ -59,21 +60,19 @@ pub const MEASURES: &[Measure] = &[
     low("churn_space_max_record", "churn, disk / live records, max"),
     low("churn_space_end_record", "churn, disk / live records, end"),
     low("churn_space_compact_record", "churn, disk / live records, compacted"),
-    low("churn_written", "churn, written / bytes put"),
-    low("churn_written_record", "churn, written / records put"),
+    low("churn_device", "churn, device written / bytes put"),
+    low("churn_written", "churn, dirtied / bytes put"),
+    low("churn_written_record", "churn, dirtied / records put"),
     low("churn_compact_s", "compaction after churn s"),
     high("latency_per_s", "busy durable put /s"),
+    neither("latency_raw_us", "raw sync beside the puts us"),
     low("latency_p50_us", "busy durable put p50 us"),
     low("latency_p99_us", "busy durable put p99 us"),
     low("latency_p999_us", "busy durable put p99.9 us"),
     low("latency_max_us", "busy durable put max us"),
     low("reopen_clean_ms", "reopen clean ms"),
     low("reopen_killed_ms", "reopen after kill -9 ms"),
-    Measure {
-        name: "fresh_kept_pct",
-        title: "unsynced kept after kill %",
-        better: Better::Neither,
-    },
+    neither("fresh_kept_pct", "unsynced kept after kill %"),
     low("anon_mb", "anonymous memory MB"),
     low("disk_load_mb", "disk after load MB"),
     low("disk_end_mb", "disk at the end MB"),
@@ -81,6 +80,10 @@ pub const MEASURES: &[Measure] = &[
 
 const fn high(name: &'static str, title: &'static str) -> Measure {
     Measure { name, title, better: Better::High }
+}
+
+const fn neither(name: &'static str, title: &'static str) -> Measure {
+    Measure { name, title, better: Better::Neither }
 }
 
 const fn low(name: &'static str, title: &'static str) -> Measure {

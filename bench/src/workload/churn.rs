@@ -41,17 +41,22 @@ impl Run<'_> {
         let engine = E::open(&plan.dir, Phase::Load).context("create")?;
         self.load(&engine).context("load")?;
         machine::rest()?;
-        let written_before = machine::written_bytes()?;
+        let raw_us = machine::raw_sync_us(&plan.dir)?;
+        let before = (machine::written_bytes()?, machine::device_bytes(&plan.dir)?);
         let mut changes = Changes { versions: vec![0; plan.keys], ..Changes::default() };
         plan.say("churn");
         let looked = with_looks(&plan.dir, || self.change(&engine, &mut changes))?;
         self.set_times(looked.result)?;
         machine::rest()?;
-        let written = machine::written_bytes()? - written_before;
+        let written = machine::written_bytes()? - before.0;
+        machine::settle(&plan.dir)?;
+        let device = machine::device_bytes(&plan.dir)? - before.1;
+        self.set("churn_raw_us", (raw_us + machine::raw_sync_us(&plan.dir)?) / 2.0);
         let disk_max = looked.disk_max.max(machine::disk_bytes(&plan.dir)?);
         self.set_space("max", disk_max);
         self.set_space("end", machine::disk_bytes(&plan.dir)?);
         self.set("churn_written", written as f64 / changes.bytes as f64);
+        self.set("churn_device", device as f64 / changes.bytes as f64);
         if self.is_kvb() {
             let bytes = changes.bytes + changes.records * KVB_FRAME as u64;
             self.set("churn_written_record", written as f64 / bytes as f64);

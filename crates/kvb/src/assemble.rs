@@ -30,6 +30,7 @@ use crate::segment::Segment;
 use crate::snapshot::Snapshots;
 use crate::space::Space;
 use crate::stats::Counters;
+use crate::throttle::Throttle;
 use crate::view::{Segments, View};
 use crate::walk::rescan;
 use crate::writer::Writer;
@@ -79,7 +80,7 @@ pub(crate) fn assemble(
         clock,
         view: ArcSwap::from_pointee(view),
         view_change: Mutex::new(()),
-        published: AtomicU64::new(position.seqno),
+        published: crate::sync::AtomicU64::new(position.seqno),
         position: Mutex::new(position),
         moved_seg_id: AtomicU64::new(moved_seg_id(parts)),
         compacting: Mutex::new(()),
@@ -89,6 +90,7 @@ pub(crate) fn assemble(
         moving: Mutex::new(()),
         is_moving: AtomicBool::new(false),
         freeze_wanted: AtomicBool::new(false),
+        throttle: Throttle::default(),
         dead_max: AtomicU64::new(DEAD_MAX_MIN),
         unreadable: Mutex::default(),
         snapshots: Mutex::new(Snapshots::default()),

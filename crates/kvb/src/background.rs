@@ -99,7 +99,8 @@ impl Core {
     /// Waits while too much waits to be merged; for those who hold no lock a commit needs.
     pub(crate) fn wait_for_room(&self) -> Result<()> {
         let view = self.view.load();
-        let is_full = view.frozen.is_some() && view.active.len() >= self.overlay_max(&view);
+        // Commits need room too.
+        let is_full = view.frozen.is_some() && view.active.len() >= self.overlay_max(&view) / 2;
         drop(view);
         if is_full { self.wait_for_merge() } else { Ok(()) }
     }
@@ -312,7 +313,9 @@ impl Core {
 
     /// Asks for compaction if it is worth it.
     fn consider_compaction(&self) {
-        if !self.choice().pick().is_empty() {
+        let choice = self.choice();
+        self.throttle.adjust(&choice);
+        if !choice.pick().is_empty() {
             *lock(&self.compact_due) = true;
             self.compact_changed.notify_all();
         }

@@ -140,6 +140,7 @@ impl Core {
         let mut done = Compaction::default();
         loop {
             let mut choice = self.choice();
+            self.throttle.adjust(&choice);
             if !is_background {
                 choice.trifle = 0;
             }
@@ -147,8 +148,11 @@ impl Core {
             if victims.is_empty() {
                 return Ok(done);
             }
+            let start = self.env.monotonic_ns();
             let round = self.round(victims, is_background)?;
             done.add(&round);
+            let nanos = self.env.monotonic_ns().saturating_sub(start);
+            self.throttle.measured(u64::try_from(round.bytes_freed).unwrap_or(0), nanos);
             // The index needs them a while longer, or nobody wants this any more.
             if round.segments_emptied == 0 || self.stop_compacting.load(Ordering::Acquire) {
                 return Ok(done);

@@ -26,6 +26,7 @@ use crate::queue::Queue;
 use crate::segment::{Segment, Style};
 use crate::snapshot::Snapshots;
 use crate::stats::Counters;
+use crate::throttle::Throttle;
 use crate::view::View;
 use crate::writer::Writer;
 
@@ -119,7 +120,7 @@ pub(crate) struct Core {
     /// Serialises changes of `view`, which the writer and the merger both make.
     pub(crate) view_change: Mutex<()>,
     /// The highest seqno readers may see.
-    pub(crate) published: AtomicU64,
+    pub(crate) published: crate::sync::AtomicU64,
     pub(crate) position: Mutex<Position>,
     /// The index knows of every record moved to segments with ids up to this.
     pub(crate) moved_seg_id: AtomicU64,
@@ -136,6 +137,7 @@ pub(crate) struct Core {
     pub(crate) is_moving: AtomicBool,
     /// An overlay would have been frozen.
     pub(crate) freeze_wanted: AtomicBool,
+    pub(crate) throttle: Throttle,
     /// Bytes that may die in the log before the next image; the keeper goes by how long the log is.
     pub(crate) dead_max: AtomicU64,
     /// Ids of segments with records that cannot be read.

@@ -1,10 +1,7 @@
 //! A filter over slot hashes in memory: "not here" for the price of one load.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use zerocopy::FromZeros;
-
 use crate::format::filter;
+use crate::sync::{AtomicU64, Ordering, zeroed};
 
 /// A filter that one thread adds to while others ask.
 #[derive(Debug)]
@@ -38,9 +35,4 @@ impl HashFilter {
             .get(probe.word)
             .is_none_or(|word| word.load(Ordering::Acquire) & probe.mask == probe.mask)
     }
-}
-
-/// Zeroed memory that the system hands out page by page as it is touched.
-pub(crate) fn zeroed(len: usize) -> Box<[AtomicU64]> {
-    <[AtomicU64]>::new_box_zeroed_with_elems(len).expect("memory for the index")
 }

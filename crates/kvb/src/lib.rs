@@ -55,6 +55,8 @@ mod options;
 mod order;
 mod output;
 mod overlay;
+#[cfg(all(test, loom))]
+mod overlay_loom;
 mod page_set;
 mod queue;
 mod reader;
@@ -69,7 +71,9 @@ mod slot_filter;
 mod snapshot;
 mod space;
 mod stats;
+mod sync;
 mod tail;
+mod throttle;
 mod unsealed;
 mod value;
 mod victims;

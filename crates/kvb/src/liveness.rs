@@ -4,9 +4,7 @@
 //! looks live; who relies on the bits must look at tombstones too, and finds the newer record of its key beside it. A
 //! live one never looks dead.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use crate::hash_filter::zeroed;
+use crate::sync::{AtomicU64, Ordering, zeroed};
 
 /// Smallest stretch: records are at least 48 bytes apart.
 const SHIFT_MIN: u32 = 5;

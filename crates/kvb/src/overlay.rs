@@ -11,18 +11,17 @@
 //! - Entries of one hash are few: from [`FLOOD`] on they go to a map under a secret second hash.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Arc;
 
 use siphasher::sip::SipHasher24;
 
-use crate::core::lock;
 use crate::error::Result;
 use crate::format::filter::scale;
 use crate::format::record::Record;
-use crate::hash_filter::{HashFilter, zeroed};
+use crate::hash_filter::HashFilter;
 use crate::log::Log;
 use crate::sealed::Hold;
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, RwLock, lock, zeroed};
 
 /// Bit of an entry's address that says its record is a DELETE.
 pub(crate) const DELETE_BIT: u64 = 1 << 63;

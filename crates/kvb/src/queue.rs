@@ -103,6 +103,7 @@ impl Core {
     pub(crate) fn commit(&self, batch: Batch, durability: Durability) -> Result<()> {
         self.check_writable()?;
         batch.check(self.fixed.max_value)?;
+        self.throttle(batch.bytes.len());
         let seat = {
             let mut state = lock(&self.queue.state);
             if state.is_led {

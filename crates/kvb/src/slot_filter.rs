@@ -3,9 +3,7 @@
 //! A word belongs to eight neighbouring home slots, so that whoever adds hashes in table order goes through the filter
 //! from start to end, and needs no cache for it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use crate::hash_filter::zeroed;
+use crate::sync::{AtomicU64, Ordering, zeroed};
 
 /// Which hashes have a slot in a table of a power of two of slots.
 #[derive(Debug)]

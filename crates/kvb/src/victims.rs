@@ -175,7 +175,7 @@ impl Core {
         let buried = view.overlays().map(Overlay::dead_bytes).sum::<u64>();
         choice.dead = choice.dead.saturating_add(replaced * mean + buried).min(choice.total);
         let segment = self.geometry().paddr(keeper.next_segment_pages(self));
-        choice.budget = (4 * segment).max(choice.total / 20);
+        choice.budget = (2 * segment).max(choice.total / 20);
         choice.trifle = (4 * segment).min(choice.total / 16).max(TRIFLE_MIN);
         choice
     }

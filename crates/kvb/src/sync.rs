@@ -1,0 +1,29 @@
+//! What the lock-free parts are built of: the standard library's, or loom's under `--cfg loom`, which then tries every
+//! order that the memory model allows.
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+#[cfg(not(loom))]
+pub(crate) use std::sync::{Mutex, MutexGuard, RwLock};
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+#[cfg(loom)]
+pub(crate) use loom::sync::{Mutex, MutexGuard, RwLock};
+
+/// Takes a lock over state that is whole at any moment.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Zeroed memory that the system hands out page by page as it is touched.
+#[cfg(not(loom))]
+pub(crate) fn zeroed(words: usize) -> Box<[AtomicU64]> {
+    zerocopy::FromZeros::new_box_zeroed_with_elems(words).expect("memory for the index")
+}
+
+/// Zeroed memory.
+#[cfg(loom)]
+pub(crate) fn zeroed(words: usize) -> Box<[AtomicU64]> {
+    (0..words).map(|_| AtomicU64::new(0)).collect()
+}
