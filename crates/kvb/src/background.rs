@@ -3,6 +3,7 @@
 //! With background threads, one seals segments and keeps the reserve full, another merges the overlay into a new
 //! image. Without them the same functions run inside the commit that makes them due, in a fixed order.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -12,6 +13,7 @@ use crate::error::{Error, Result, What};
 use crate::format::roster::{NAMED_LOG, NamedExtent};
 use crate::image::Image;
 use crate::keeper::RESERVE;
+use crate::merge::SegmentStarts;
 use crate::overlay::Overlay;
 use crate::runs::Run;
 use crate::segment::{HEADER_LEN, sealed_page_count};
@@ -282,8 +284,9 @@ impl Core {
         let idle = || !self.is_closing() && !*lock(&self.merge_due);
         let image = Arc::clone(&self.view.load().image);
         // What this finds damaged, the lookup that needs it rebuilds.
-        let _ = image.read_in(&self.log, idle);
+        let _ = self.read_in(&image, idle);
         drop(image);
+        self.consider_compaction();
         loop {
             let mut due = lock(&self.merge_due);
             while !*due || self.stopped.load(Ordering::Acquire) {
@@ -309,6 +312,22 @@ impl Core {
             let _ = self.latch(result);
             self.consider_compaction();
         }
+    }
+
+    /// Reads an image in after the bucket was opened, and counts what it names in each segment: what died shortly before a
+    /// crash may not be in the table.
+    fn read_in(&self, image: &Image, idle: impl Fn() -> bool) -> Result<()> {
+        let starts = SegmentStarts::new(&self.lock_keeper());
+        let mut named: HashMap<u64, u64> = HashMap::new();
+        let is_whole = image.read_in(&self.log, idle, |paddr| {
+            if let Some(start_page) = starts.find(image.page_of(paddr)) {
+                *named.entry(start_page).or_default() += 1;
+            }
+        })?;
+        if is_whole {
+            self.lock_keeper().note_named(image, &named);
+        }
+        Ok(())
     }
 
     /// Asks for compaction if it is worth it.

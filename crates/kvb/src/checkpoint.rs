@@ -33,6 +33,13 @@ impl Keeper {
     /// A checkpoint with the free-space map, as a flush or a clean close leaves it.
     pub(crate) fn full_checkpoint(&mut self, core: &Core) -> Result<()> {
         self.fit_free_map(core)?;
+        if self.is_table_stale && self.table.is_some() {
+            match self.write_table(core) {
+                // What the table says of dead records is a hint.
+                Ok(()) | Err(Error::NoSpace) => {}
+                Err(error) => return Err(error),
+            }
+        }
         self.fit_roster(core)?;
         self.write_free_map(core)?;
         let position = core.position();
@@ -200,6 +207,7 @@ impl Keeper {
             epoch,
         }));
         self.fresh.clear();
+        self.is_table_stale = false;
         Ok(())
     }
 

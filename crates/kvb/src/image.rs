@@ -132,25 +132,32 @@ impl Image {
         }
     }
 
-    /// Reads the whole image to make its filter, as long as `go_on` says so. It also warms and checks every page.
-    pub(crate) fn read_in(&self, log: &Log, go_on: impl Fn() -> bool) -> Result<()> {
+    /// Reads the whole image to make its digest, as long as `go_on` says so, and shows every record it names. It also
+    /// warms and checks every page. False if it did not get to the end.
+    pub(crate) fn read_in(
+        &self,
+        log: &Log,
+        go_on: impl Fn() -> bool,
+        mut visit: impl FnMut(u64),
+    ) -> Result<bool> {
         if self.is_void || self.digest.get().is_some() {
-            return Ok(());
+            return Ok(false);
         }
         let digest = Digest::new(self.slot_count(), log.len(), self.place.used);
         for page in 0..self.place.page_count() {
             if page % 64 == 0 && !go_on() {
-                return Ok(());
+                return Ok(false);
             }
             for slot in index_page::slots(self.page(log, page)?, 0) {
                 let (hash, paddr) = index_page::read_slot(slot);
                 if hash > SENTINEL {
                     digest.add(hash, paddr);
+                    visit(paddr);
                 }
             }
         }
         self.set_digest(digest);
-        Ok(())
+        Ok(true)
     }
 
     /// An empty image that is nowhere on disk.

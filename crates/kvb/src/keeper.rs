@@ -92,6 +92,8 @@ pub(crate) struct Keeper {
     /// First pages of those the table on disk does not have.
     pub(crate) fresh: Vec<u64>,
     pub(crate) table: Option<TablePlace>,
+    /// More is known to be dead than the table on disk says.
+    pub(crate) is_table_stale: bool,
     /// Extents the log is in or may go to.
     pub(crate) named: Vec<NamedExtent>,
     pub(crate) next_seg_id: u64,
@@ -345,8 +347,24 @@ impl Keeper {
         Ok(())
     }
 
+    /// Corrects what is known dead, going by how many records of each segment an image names.
+    pub(crate) fn note_named(&mut self, image: &Image, named: &HashMap<u64, u64>) {
+        for (start_page, kept) in &mut self.segments {
+            let entry = &mut kept.entry;
+            let count = u64::from(entry.record_count.get()).max(1);
+            if !image.covers(&kept.sealed) {
+                continue;
+            }
+            let live = named.get(start_page).copied().unwrap_or(0).min(count);
+            let share = u128::from(entry.record_bytes.get()) * u128::from(count - live);
+            let dead = u64::try_from(share / u128::from(count)).unwrap_or(0);
+            entry.dead_bytes = U64::new(entry.dead_bytes.get().max(dead));
+        }
+    }
+
     /// Adds to what is known dead in the segment that starts at this page.
     pub(crate) fn add_dead(&mut self, start_page: u64, bytes: u64) {
+        self.is_table_stale = true;
         match self.segments.get_mut(&start_page) {
             Some(Kept { entry, .. }) => {
                 entry.dead_bytes = U64::new(entry.dead_bytes.get().saturating_add(bytes));
