@@ -230,6 +230,7 @@ impl Core {
             let at = self.geometry().paddr(entry.start_page.get());
             runs.push(run.ok_or_else(|| Error::corrupt(What::Run, at))?);
         }
+        self.rebuilds.fetch_add(1, Ordering::AcqRel);
         let image = Arc::new(Image::void(self.geometry()));
         let damaged = Arc::clone(&self.view.load().image);
         if damaged.is_on_disk() {

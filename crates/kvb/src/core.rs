@@ -137,6 +137,8 @@ pub(crate) struct Core {
     pub(crate) is_moving: AtomicBool,
     /// An overlay would have been frozen.
     pub(crate) freeze_wanted: AtomicBool,
+    /// How often the index was given up and made of all runs. Changed under the keeper's lock.
+    pub(crate) rebuilds: AtomicU64,
     pub(crate) throttle: Throttle,
     /// Bytes that may die in the log before the next image; the keeper goes by how long the log is.
     pub(crate) dead_max: AtomicU64,

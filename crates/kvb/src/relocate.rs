@@ -1,0 +1,78 @@
+//! Bringing an output of compaction into the index.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::core::Core;
+use crate::error::Result;
+use crate::merge::SegmentStarts;
+use crate::output::Output;
+use crate::overlay::{Keep, Lookup, Sight};
+
+/// Entries of the index that are changed while commits wait.
+const APPLY_SLICE: usize = 256;
+
+impl Core {
+    /// Lets overlays be frozen again. An output up to this id is in the index.
+    pub(crate) fn end_moving(&self, seg_id: Option<u64>) -> Result<()> {
+        let is_frozen = {
+            let _no_commits = self.lock_writer();
+            if let Some(seg_id) = seg_id {
+                self.moved_seg_id.fetch_max(seg_id, Ordering::AcqRel);
+            }
+            self.is_moving.store(false, Ordering::Release);
+            self.freeze_wanted.swap(false, Ordering::AcqRel) && self.freeze_if_due()
+        };
+        if is_frozen && !self.mode.background { self.merge() } else { Ok(()) }
+    }
+
+    /// Makes the index name the copies in a registered output instead of their origins, but for records that were
+    /// replaced meanwhile. Gives the bytes that died with this, by first page of their segment.
+    pub(crate) fn apply_output(&self, output: &Output) -> Result<HashMap<u64, u64>> {
+        let geometry = self.geometry();
+        let start_page = output.segment.extent.start_page;
+        let start = geometry.paddr(start_page);
+        let (hold, segments) = {
+            let keeper = self.lock_keeper();
+            let hold = keeper.segments.get(&start_page).map(|kept| Arc::clone(&kept.sealed.hold));
+            (hold.unwrap_or_default(), SegmentStarts::new(&keeper))
+        };
+        let mut dead: HashMap<u64, u64> = HashMap::new();
+        let moved: Vec<_> = output.segment.entries.iter().zip(&output.origins).collect();
+        for slice in moved.chunks(APPLY_SLICE) {
+            self.wait_for_room()?;
+            {
+                let _no_commits = self.lock_writer();
+                self.secure_overlay(slice.len())?;
+                let view = self.view.load();
+                view.active.hold(&hold, start);
+                // Tombstones are in no index.
+                for (entry, origin) in slice.iter().filter(|(entry, _)| !entry.is_delete()) {
+                    let paddr = start + entry.record_offset();
+                    let record = self.log.record(paddr)?;
+                    let hash = entry.slot_hash.get();
+                    let bytes = record.header.record_len();
+                    let everything = Sight::UpTo(u64::MAX);
+                    let known = view.active.find(&self.log, hash, record.key, everything)?;
+                    let is_current = matches!(known, Lookup::Absent);
+                    let dead_at = if is_current {
+                        view.active.set(&self.log, hash, paddr, Keep::NOTHING)?;
+                        view.active.count_moved();
+                        segments.find(geometry.page(**origin))
+                    } else {
+                        Some(start_page)
+                    };
+                    if let Some(page) = dead_at {
+                        *dead.entry(page).or_default() += bytes;
+                    }
+                }
+            }
+            // Whoever waits to commit goes first.
+            if self.mode.background {
+                std::thread::yield_now();
+            }
+        }
+        Ok(dead)
+    }
+}

@@ -1,0 +1,405 @@
+//! A round of compaction: what is live in some segments goes to new ones, in key order, and their space comes back.
+//!
+//! Invariants
+//! - A moved record keeps its seqno. Order is by seqno everywhere, so it never beats a newer one, and whichever copy a
+//!   reader finds is right until the old one is gone.
+//! - While an output is written no overlay is frozen. So an image that does not know of an output is older than
+//!   everything that may replace its records, and mounting, which then loads the output, replays all of that.
+//! - The segments emptied are given up in one checkpoint, when all outputs are registered and in the index. From then on
+//!   slots of the image that lead to them say nothing.
+//! - A tombstone, or an expired record, is dropped only if no other segment holds an older record of its key. If only
+//!   segments of the same round do, it goes to a guard: an output that is given up in turn, once those are free on disk.
+//!
+//! Cost: the live records of the segments once, a lookup for each, and for each tombstone a look at every filter.
+
+use std::collections::HashSet;
+use std::ops::Bound;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
+
+use crate::compact::Compaction;
+use crate::core::{Core, lock};
+use crate::error::{Error, Result, What};
+use crate::format::index_page::slot_hash;
+use crate::format::record::{DELETE, Record};
+use crate::keeper::Kept;
+use crate::key_merge::{Head, KeyMerge};
+use crate::level::Level;
+use crate::output::Output;
+use crate::overlay::Sight;
+use crate::sealed::Sealed;
+use crate::segment::sealed_page_count;
+use crate::victims::GRACE_NS;
+use crate::view::{Segments, View};
+
+/// Largest output in bytes.
+const OUTPUT_BYTES_MAX: u64 = 64 << 20;
+/// Records looked at between two looks at the world.
+const LOOK_EVERY: u64 = 256;
+
+/// What becomes of a record.
+enum Verdict<'a> {
+    Drop,
+    Move(Record<'a>),
+    /// Only this round's segments hold something older.
+    Guard(Record<'a>),
+}
+
+/// An output, and the promise that nothing is frozen while it is written.
+struct Window<'a> {
+    output: Output,
+    _moving: MutexGuard<'a, ()>,
+}
+
+/// One round: some segments, emptied together.
+struct Round<'a> {
+    core: &'a Core,
+    victims: Vec<Arc<Sealed>>,
+    /// Where the victims start.
+    starts: HashSet<u64>,
+    /// Segments that stay, and those given up before whose records are still on disk.
+    others: Vec<Arc<Sealed>>,
+    /// Wall clock by which records are expired.
+    expired_by: u64,
+    /// How often the index had been rebuilt when the round began.
+    rebuilds: u64,
+    /// Live bytes still to come, estimated.
+    bytes_ahead: u64,
+    window: Option<Window<'a>>,
+    guard: Option<Output>,
+    guards: Vec<u64>,
+    done: Compaction,
+    is_background: bool,
+}
+
+impl Core {
+    /// Empties segments.
+    pub(crate) fn round(
+        &self,
+        victims: Vec<Arc<Sealed>>,
+        is_background: bool,
+    ) -> Result<Compaction> {
+        tracing::debug!(victims = victims.len(), "compaction_start");
+        let geometry = self.geometry();
+        let starts: HashSet<u64> = victims.iter().map(|one| one.start(geometry)).collect();
+        let (others, bytes_ahead, rebuilds) = {
+            let keeper = self.lock_keeper();
+            let stay = keeper.segments.values().map(|kept| &kept.sealed);
+            let leaving = keeper.retired.iter().filter_map(|retired| retired.sealed.as_ref());
+            let is_other = |one: &&Arc<Sealed>| !starts.contains(&one.start(geometry));
+            let others: Vec<_> = stay.chain(leaving).filter(is_other).cloned().collect();
+            let chosen = |one: &&Kept| starts.contains(&one.sealed.start(geometry));
+            let live = keeper.segments.values().filter(chosen).map(|kept| {
+                kept.entry.record_bytes.get().saturating_sub(kept.entry.dead_bytes.get())
+            });
+            (others, live.sum(), self.rebuilds.load(Ordering::Acquire))
+        };
+        let mut round = Round {
+            core: self,
+            starts,
+            others,
+            expired_by: self.env.unix_ns().saturating_sub(GRACE_NS),
+            rebuilds,
+            bytes_ahead,
+            window: None,
+            guard: None,
+            guards: Vec::new(),
+            done: Compaction::default(),
+            is_background,
+            victims,
+        };
+        let result = round.run();
+        if let Err(error) = &result {
+            round.abandon();
+            self.note_damage(error);
+        }
+        self.counters.moved(round.done.bytes_moved);
+        tracing::debug!("compaction_stop");
+        result.map(|()| round.done)
+    }
+
+    /// Leaves a segment alone from now on that has a record which cannot be read.
+    fn note_damage(&self, error: &Error) {
+        let Error::Corrupt(corrupt) = error else { return };
+        tracing::error!(%corrupt, "a segment cannot be compacted");
+        let page = self.geometry().page(corrupt.at);
+        let keeper = self.lock_keeper();
+        if corrupt.what == What::IndexPage {
+            self.index_bad.store(true, Ordering::Release);
+        } else if let Some((_, kept)) = keeper.segments.range(..=page).next_back() {
+            lock(&self.unreadable).insert(kept.entry.seg_id.get());
+        }
+    }
+
+    /// Gives segments up: nothing in them is needed any more. False if the index may still need them.
+    fn retire(&self, victims: Vec<Arc<Sealed>>, rebuilds: u64) -> Result<bool> {
+        let _merging = lock(&self.merging);
+        let mut keeper = self.lock_keeper();
+        // An index made of all runs may name either copy of a record.
+        if self.rebuilds.load(Ordering::Acquire) != rebuilds {
+            return Ok(false);
+        }
+        let ids: HashSet<u64> = victims.iter().map(|one| one.entry.seg_id.get()).collect();
+        keeper.remove_segments(self, &ids)?;
+        self.change_view(|view| {
+            let mut sealed = view.segments.sealed.clone();
+            sealed.retain(|one| !ids.contains(&one.entry.seg_id.get()));
+            let mut gone = view.gone.as_deref().cloned().unwrap_or_default();
+            victims.iter().for_each(|one| gone.add(one.extent()));
+            View {
+                segments: Arc::new(Segments::new(sealed, view.segments.tail.clone())),
+                gone: Some(Arc::new(gone)),
+                ..view.clone()
+            }
+        });
+        // Whoever still holds one keeps its space from being given back.
+        drop(victims);
+        keeper.checkpoint(self)?;
+        Ok(true)
+    }
+}
+
+impl<'a> Round<'a> {
+    fn run(&mut self) -> Result<()> {
+        let (core, log) = (self.core, &self.core.log);
+        let image = Arc::clone(&core.view.load().image);
+        let mut merge = KeyMerge::new(log, image, u64::MAX, false);
+        for level in Level::arrange(log, &core.fixed, &self.victims)? {
+            merge.add(level, Bound::Unbounded);
+        }
+        let mut looked_at: u64 = 0;
+        while let Some(head) = merge.next() {
+            self.settle(&head?)?;
+            looked_at += 1;
+            if looked_at.is_multiple_of(LOOK_EVERY) {
+                if core.stop_compacting.load(Ordering::Acquire) {
+                    return Err(Error::Invalid("compaction was stopped"));
+                }
+                // An overlay is full: it may be frozen as soon as the output is in the index.
+                if core.freeze_wanted.load(Ordering::Acquire) {
+                    self.close_window()?;
+                }
+                if self.is_background {
+                    std::thread::yield_now();
+                }
+            }
+        }
+        drop(merge);
+        self.close_window()?;
+        if let Some(guard) = self.guard.take() {
+            self.finish_guard(guard)?;
+        }
+        self.give_up()
+    }
+
+    /// Decides about the newest record of a key among the victims, and does it.
+    fn settle(&mut self, head: &Head<'a>) -> Result<()> {
+        match self.judge(head)? {
+            Verdict::Drop => Ok(()),
+            Verdict::Guard(record) => self.add_guard(&record, head.paddr),
+            Verdict::Move(record) => {
+                let len = record.header.record_len();
+                if self.window.as_ref().is_some_and(|window| !window.output.fits(self.core, len)) {
+                    self.close_window()?;
+                }
+                if self.window.is_none() {
+                    self.open_window(len)?;
+                    // Whatever came before the window may be in an image that does not know of the output.
+                    return self.settle(head);
+                }
+                let Some(window) = &mut self.window else { return Ok(()) };
+                if !window.output.fits(self.core, len) {
+                    // The little that a full disk has left is too little.
+                    return Err(Error::NoSpace);
+                }
+                window.output.push(self.core, &record, head.paddr)?;
+                self.bytes_ahead = self.bytes_ahead.saturating_sub(len);
+                self.done.records_moved += 1;
+                self.done.bytes_moved += len;
+                Ok(())
+            }
+        }
+    }
+
+    fn judge(&self, head: &Head<'a>) -> Result<Verdict<'a>> {
+        let core = self.core;
+        let record = core.log.record(head.paddr)?;
+        let hash = slot_hash(record.header.hash64.get());
+        let view = core.view.load();
+        let newest = view.find_any(&core.log, hash, record.key, Sight::Latest(&core.published))?;
+        let newest = newest.map(|newest| newest.header.seqno.get());
+        if record.header.kind != DELETE {
+            return Ok(if newest != Some(head.seqno) {
+                Verdict::Drop
+            } else if record.header.deadline_ns() > self.expired_by {
+                Verdict::Move(record)
+            } else {
+                self.judge_last(head, hash, record)
+            });
+        }
+        match newest {
+            // Replaced by a put, or by another tombstone.
+            Some(newest) if newest > head.seqno => Ok(Verdict::Drop),
+            _ => Ok(self.judge_last(head, hash, record)),
+        }
+    }
+
+    /// What becomes of a record that hides older ones and is of no other use.
+    fn judge_last(&self, head: &Head<'a>, hash: u64, record: Record<'a>) -> Verdict<'a> {
+        let hides = |one: &Arc<Sealed>| self.has_older(one, head, hash);
+        if self.others.iter().any(hides) {
+            return Verdict::Move(record);
+        }
+        let own = |one: &&Arc<Sealed>| one.start(self.core.geometry()) == head.segment;
+        if self.victims.iter().filter(|one| !own(one)).any(hides) {
+            Verdict::Guard(record)
+        } else {
+            Verdict::Drop
+        }
+    }
+
+    fn has_older(&self, segment: &Sealed, head: &Head<'_>, hash: u64) -> bool {
+        let core = self.core;
+        if segment.entry.base_seqno.get() >= head.seqno {
+            return false;
+        }
+        match segment.run(&core.log, &core.fixed) {
+            Some(run) => run.has_older(&core.log, hash, head.key, head.seqno),
+            // Nobody can tell.
+            None => true,
+        }
+    }
+
+    /// Pages for an output that takes what is still to come, as far as that fits one.
+    fn output_pages(&self, record_len: u64) -> u64 {
+        let geometry = self.core.geometry();
+        let style = self.core.fixed.style();
+        // Side data takes about an eighth of small records.
+        let wanted = self.bytes_ahead + self.bytes_ahead / 4 + (64 << 10);
+        let least = sealed_page_count(geometry, style, 64 + record_len, 1);
+        geometry.pages(wanted.min(OUTPUT_BYTES_MAX)).max(least)
+    }
+
+    fn open_window(&mut self, record_len: u64) -> Result<()> {
+        let core = self.core;
+        let moving = lock(&core.moving);
+        {
+            // Freezing happens under the writer's lock: from here on it does not.
+            let _no_commits = core.lock_writer();
+            core.is_moving.store(true, Ordering::Release);
+        }
+        match core.begin_output(self.output_pages(record_len)) {
+            Ok(output) => {
+                self.window = Some(Window { output, _moving: moving });
+                Ok(())
+            }
+            Err(error) => core.end_moving(None).and(Err(error)),
+        }
+    }
+
+    /// Registers the output being written and brings it into the index.
+    fn close_window(&mut self) -> Result<()> {
+        let core = self.core;
+        let Some(window) = &mut self.window else { return Ok(()) };
+        if window.output.is_empty() {
+            return Ok(());
+        }
+        let entry = core.finish_output(&mut window.output, false)?;
+        let dead = core.apply_output(&window.output)?;
+        {
+            let mut keeper = core.lock_keeper();
+            for (start_page, bytes) in dead {
+                keeper.add_dead(start_page, bytes);
+            }
+        }
+        core.end_moving(Some(entry.seg_id.get()))?;
+        self.window = None;
+        self.done.segments_written += 1;
+        let pages = u64::from(entry.data_page_count.get()) + u64::from(entry.meta_page_count.get());
+        self.done.bytes_freed -= signed(core.geometry().paddr(pages));
+        Ok(())
+    }
+
+    fn add_guard(&mut self, record: &Record<'_>, origin: u64) -> Result<()> {
+        let len = record.header.record_len();
+        if let Some(guard) = self.guard.take_if(|guard| !guard.fits(self.core, len)) {
+            self.finish_guard(guard)?;
+        }
+        if self.guard.is_none() {
+            self.guard = Some(self.core.begin_output(self.output_pages(len))?);
+        }
+        match &mut self.guard {
+            Some(guard) => guard.push(self.core, record, origin),
+            None => Ok(()),
+        }
+    }
+
+    fn finish_guard(&mut self, mut guard: Output) -> Result<()> {
+        let entry = self.core.finish_output(&mut guard, true)?;
+        let mut keeper = self.core.lock_keeper();
+        keeper.add_dead(entry.start_page.get(), guard.segment.len);
+        self.guards.push(entry.seg_id.get());
+        Ok(())
+    }
+
+    /// Gives the victims up, and then the guards, if nothing they hide is on disk any more.
+    fn give_up(&mut self) -> Result<()> {
+        let core = self.core;
+        // Nothing is judged any more, so nothing is held that could be given back.
+        self.others.clear();
+        let victims = std::mem::take(&mut self.victims);
+        let count = u64::try_from(victims.len()).unwrap_or(0);
+        let pages: u64 = victims.iter().map(|one| one.extent().page_count).sum();
+        let bytes: u64 = victims.iter().map(|one| one.entry.record_bytes.get()).sum();
+        if !core.retire(victims, self.rebuilds)? {
+            return Ok(());
+        }
+        self.done.segments_emptied += count;
+        self.done.bytes_freed += signed(core.geometry().paddr(pages));
+        core.counters.retired(bytes);
+        let starts = &self.starts;
+        let guards: Vec<Arc<Sealed>> = {
+            let keeper = core.lock_keeper();
+            let leaving = keeper.retired.iter().filter_map(|retired| retired.sealed.as_ref());
+            let is_victim = |one: &Arc<Sealed>| starts.contains(&one.start(core.geometry()));
+            if leaving.clone().any(is_victim) {
+                return Ok(());
+            }
+            let kept = keeper.segments.values().map(|kept| &kept.sealed);
+            kept.filter(|one| self.guards.contains(&one.entry.seg_id.get())).cloned().collect()
+        };
+        if !guards.is_empty() {
+            // No slot leads to a guard, whatever the image knows.
+            core.retire(guards, self.rebuilds)?;
+        }
+        Ok(())
+    }
+
+    /// After an error: gives back what was not registered.
+    fn abandon(&mut self) {
+        let core = self.core;
+        let outputs = self.window.as_ref().map(|window| &window.output);
+        for output in outputs.into_iter().chain(&self.guard) {
+            let is_registered = {
+                let keeper = core.lock_keeper();
+                let start_page = output.segment.extent.start_page;
+                let known = keeper.segments.get(&start_page);
+                known.is_some_and(|kept| kept.entry.seg_id.get() == output.segment.seg_id)
+            };
+            if !is_registered && !core.stopped.load(Ordering::Acquire) {
+                let dropped = core.drop_output(output);
+                let _ = core.latch(dropped);
+            }
+        }
+        if let Some(window) = self.window.take() {
+            let ended = core.end_moving(None);
+            let _ = core.latch(ended);
+            drop(window);
+        }
+        self.guard = None;
+    }
+}
+
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
