@@ -254,9 +254,10 @@ fn gone(
         return None;
     }
     let mut gone = PageSet::below(parts.fixed.geometry.pages(file_bytes));
-    // A segment of the log that the image covers in part was there when it was made.
+    // A segment of the log that the image covers in part was there when it was made. No slot leads to a guard, which
+    // may stand where a segment was that slots do lead to.
     let was_there = |sealed: &&Arc<Sealed>| {
-        image.covers(sealed)
+        (image.covers(sealed) && !sealed.is_guard())
             || (!sealed.is_moved() && sealed.entry.base_seqno.get() <= image.place.seqno)
     };
     sealed.iter().filter(was_there).for_each(|sealed| gone.remove(sealed.extent()));

@@ -79,6 +79,8 @@ impl Core {
                 choice.trifle = 0;
             }
             let victims = choice.pick();
+            // Whoever holds a segment keeps its space from being given back.
+            drop(choice);
             if victims.is_empty() {
                 return Ok(done);
             }
@@ -115,6 +117,7 @@ impl Core {
             let mut choice = self.choice();
             choice.candidates.retain(|one| one.dead > 0 && one.sealed.entry.seg_id.get() < newest);
             let victims = choice.fill_any();
+            drop(choice);
             if victims.is_empty() {
                 return Ok(done);
             }

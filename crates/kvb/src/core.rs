@@ -51,7 +51,11 @@ pub(crate) struct Fixed {
 impl Fixed {
     /// How segments of the log are sealed.
     pub(crate) fn style(&self) -> Style {
-        Style { has_directory: self.flags & FLAG_NO_DIRECTORY == 0, is_moved: false }
+        Style {
+            has_directory: self.flags & FLAG_NO_DIRECTORY == 0,
+            is_moved: false,
+            is_guard: false,
+        }
     }
 }
 

@@ -1,52 +1,56 @@
 //! Merging levels by key: of every key the newest record in sight, lowest key first, or highest first.
 //!
-//! Tombstones are always looked at: a dead record that looks live by its bit must meet the one that hides it.
-//! Keys are read unchecked where records lie; whoever uses a record checks it.
+//! Invariants
+//! - Tombstones are always looked at: a dead record that looks live by its bit must meet the one that hides it.
+//! - A record that cannot be read is an error in its place. What its run says of it keeps older records of its key from
+//!   being taken for the newest; if not even that is known, the merge ends there.
 
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
+use std::collections::{BinaryHeap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::core::Core;
 use crate::error::{Error, Result, What};
+use crate::format::record::Record;
 use crate::image::Image;
 use crate::key_sort::chunk;
-use crate::level::Level;
-use crate::liveness::Liveness;
+use crate::level::{Level, Part};
 use crate::log::Log;
+use crate::order::Place;
 
 /// All levels in one order.
 pub(crate) struct KeyMerge<'a> {
-    log: &'a Log,
+    core: &'a Core,
     image: Arc<Image>,
     /// No record with a higher one is looked at.
     seqno: u64,
     is_reverse: bool,
-    cursors: Vec<Cursor>,
+    cursors: Vec<Cursor<'a>>,
     heads: BinaryHeap<Head<'a>>,
     /// Key of the last record given.
     last: Option<(u64, &'a [u8])>,
-    /// What could not be read, to be told before the next record.
-    failed: Option<Error>,
+    damage: Damage,
 }
 
 /// A place in a level.
-struct Cursor {
+struct Cursor<'a> {
     level: Level,
     part: usize,
     /// Place in the part of the next record, or backwards of the one before that.
     next: usize,
     /// Of which parts the image's bits speak.
     has_bits: Vec<bool>,
+    /// Backwards: the record behind the last one given.
+    ahead: Option<Head<'a>>,
 }
 
 /// A record in the merge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head<'a> {
     prefix: u64,
-    pub(crate) key: &'a [u8],
-    pub(crate) seqno: u64,
+    pub(crate) record: Record<'a>,
     pub(crate) paddr: u64,
     /// Where its segment starts.
     pub(crate) segment: u64,
@@ -54,13 +58,27 @@ pub(crate) struct Head<'a> {
     is_reverse: bool,
 }
 
+impl<'a> Head<'a> {
+    pub(crate) fn key(&self) -> &'a [u8] {
+        self.record.key
+    }
+
+    pub(crate) fn seqno(&self) -> u64 {
+        self.record.header.seqno.get()
+    }
+
+    fn has_key_of(&self, other: &Head<'_>) -> bool {
+        self.prefix == other.prefix && self.key() == other.key()
+    }
+}
+
 impl Ord for Head<'_> {
     /// The greatest comes first: of the lowest key (or the highest, backwards) the newest.
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
-        let keys = self.prefix.cmp(&other.prefix).then_with(|| self.key.cmp(other.key));
+        let keys = self.prefix.cmp(&other.prefix).then_with(|| self.key().cmp(other.key()));
         let keys = if self.is_reverse { keys } else { keys.reverse() };
-        keys.then_with(|| self.seqno.cmp(&other.seqno))
+        keys.then_with(|| self.seqno().cmp(&other.seqno()))
     }
 }
 
@@ -78,36 +96,54 @@ impl PartialEq for Head<'_> {
 
 impl Eq for Head<'_> {}
 
+/// What could not be read.
+#[derive(Default)]
+struct Damage {
+    /// To be told before the next record.
+    errors: VecDeque<Error>,
+    /// Slot hash and seqno of records whose keys cannot be read.
+    lost: Vec<(u64, u64)>,
+    /// Of some record not even that is known, so everything behind it would be a guess.
+    is_blind: bool,
+}
+
 impl<'a> KeyMerge<'a> {
     /// A merge of nothing yet, of records up to a seqno. The image's bits tell which records of the segments it covers
     /// are dead.
     pub(crate) fn new(
-        log: &'a Log,
+        core: &'a Core,
         image: Arc<Image>,
         seqno: u64,
         is_reverse: bool,
     ) -> KeyMerge<'a> {
         KeyMerge {
-            log,
+            core,
             image,
             seqno,
             is_reverse,
             cursors: Vec::new(),
             heads: BinaryHeap::new(),
             last: None,
-            failed: None,
+            damage: Damage::default(),
         }
     }
 
     /// Adds a level from a bound on.
     pub(crate) fn add(&mut self, level: Level, from: Bound<&[u8]>) {
-        let covers = |part: &crate::level::Part| {
-            let sealed = part.sealed.as_ref().filter(|sealed| !sealed.is_guard());
+        // Asked once: what is passed over must not change on the way.
+        let is_known = self.image.liveness().is_some();
+        let covers = |part: &Part| {
+            let sealed = part.sealed.as_ref().filter(|sealed| is_known && !sealed.is_guard());
             sealed.is_some_and(|sealed| self.image.covers(sealed))
         };
         let has_bits = level.parts.iter().map(covers).collect();
-        let mut cursor = Cursor { level, part: 0, next: 0, has_bits };
-        cursor.start(self.log, from, self.is_reverse);
+        for part in &level.parts {
+            for place in part.order.lost() {
+                self.note_damage(part, part.start + Place(*place).offset());
+            }
+        }
+        let mut cursor = Cursor { level, part: 0, next: 0, has_bits, ahead: None };
+        cursor.start(&self.core.log, from, self.is_reverse);
         self.cursors.push(cursor);
         if let Some(head) = self.fetch(self.cursors.len() - 1) {
             self.heads.push(head);
@@ -116,22 +152,25 @@ impl<'a> KeyMerge<'a> {
 
     /// Gives an error before the next record.
     pub(crate) fn fail(&mut self, error: Error) {
-        self.failed = Some(error);
+        self.damage.errors.push_back(error);
+        self.damage.is_blind = true;
     }
 
-    /// Gives no more records.
-    pub(crate) fn end(&mut self) {
-        self.heads.clear();
-    }
-
-    /// The newest record in sight of the next key.
+    /// The newest record in sight of the next key, if its key is inside. Behind that there are no more.
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<Result<Head<'a>>> {
+    pub(crate) fn next(&mut self, is_inside: impl Fn(&[u8]) -> bool) -> Option<Result<Head<'a>>> {
         loop {
-            if let Some(error) = self.failed.take() {
+            if let Some(error) = self.damage.errors.pop_front() {
                 return Some(Err(error));
             }
+            if self.damage.is_blind {
+                return None;
+            }
             let head = *self.heads.peek()?;
+            if !is_inside(head.key()) {
+                self.heads.clear();
+                return None;
+            }
             let next = self.fetch(head.cursor);
             if let Some(mut top) = self.heads.peek_mut() {
                 match next {
@@ -139,37 +178,82 @@ impl<'a> KeyMerge<'a> {
                     None => drop(PeekMut::pop(top)),
                 }
             }
-            if self.last.is_some_and(|last| last.0 == head.prefix && last.1 == head.key) {
-                // An older record of the key before.
+            let is_older = self.last.is_some_and(|last| last == (head.prefix, head.key()));
+            if is_older || self.is_hidden(&head) {
                 continue;
             }
-            self.last = Some((head.prefix, head.key));
+            self.last = Some((head.prefix, head.key()));
             return Some(Ok(head));
         }
     }
 
-    /// The next record of a cursor that is in sight and may be live.
+    /// True if a newer record of the key is among those that cannot be read.
+    #[inline]
+    fn is_hidden(&self, head: &Head<'_>) -> bool {
+        !self.damage.lost.is_empty() && {
+            let hash = self.core.hash.slot_hash(head.key());
+            self.damage.lost.iter().any(|lost| lost.0 == hash && lost.1 > head.seqno())
+        }
+    }
+
+    #[cold]
+    fn note_damage(&mut self, part: &Part, paddr: u64) {
+        let known = part.sealed.as_ref().and_then(|sealed| {
+            sealed.run_entry(&self.core.log, &self.core.fixed, paddr - part.start)
+        });
+        match known {
+            Some((_, seqno)) if seqno > self.seqno => return,
+            Some(known) => self.damage.lost.push(known),
+            None => self.damage.is_blind = true,
+        }
+        self.damage.errors.push_back(Error::corrupt(What::Record, paddr));
+    }
+
+    /// The next record of a cursor that is in sight and may be live; of one key the newest first.
     #[inline]
     fn fetch(&mut self, index: usize) -> Option<Head<'a>> {
-        let bits: Option<&Liveness> = self.image.liveness();
-        let cursor = self.cursors.get_mut(index)?;
-        while let Some(step) = cursor.step(self.log, self.is_reverse) {
+        if !self.is_reverse {
+            return self.fetch_any(index);
+        }
+        let ahead = self.cursors.get_mut(index).and_then(|cursor| cursor.ahead.take());
+        let mut head = match ahead {
+            Some(head) => head,
+            None => self.fetch_any(index)?,
+        };
+        // This way the oldest comes first.
+        while let Some(next) = self.fetch_any(index) {
+            if !next.has_key_of(&head) {
+                self.cursors.get_mut(index)?.ahead = Some(next);
+                break;
+            }
+            head = next;
+        }
+        Some(head)
+    }
+
+    #[inline]
+    fn fetch_any(&mut self, index: usize) -> Option<Head<'a>> {
+        let log = &self.core.log;
+        loop {
+            let bits = self.image.liveness();
+            let cursor = self.cursors.get_mut(index)?;
+            let step = cursor.step(log, self.is_reverse)?;
             let is_passed_over = step.has_bits
                 && !step.is_delete
                 && bits.is_some_and(|bits| !bits.may_be_live(step.paddr));
             if is_passed_over {
                 continue;
             }
-            let Some((header, key)) = self.log.head(step.paddr) else {
-                self.failed = Some(Error::corrupt(What::Record, step.paddr));
+            let Ok(record) = log.record(step.paddr) else {
+                if let Some(part) = cursor.level.parts.get(cursor.part).cloned() {
+                    self.note_damage(&part, step.paddr);
+                }
                 continue;
             };
-            let seqno = header.seqno.get();
-            if seqno <= self.seqno {
+            if record.header.seqno.get() <= self.seqno {
                 return Some(Head {
-                    prefix: chunk(key, 0),
-                    key,
-                    seqno,
+                    prefix: chunk(record.key, 0),
+                    record,
                     paddr: step.paddr,
                     segment: step.segment,
                     cursor: index,
@@ -177,7 +261,6 @@ impl<'a> KeyMerge<'a> {
                 });
             }
         }
-        None
     }
 }
 
@@ -189,16 +272,16 @@ struct Step {
     has_bits: bool,
 }
 
-impl Cursor {
+impl Cursor<'_> {
     /// Goes to the first record inside a bound.
     fn start(&mut self, log: &Log, from: Bound<&[u8]>, is_reverse: bool) {
         let last = self.level.parts.len().saturating_sub(1);
         (self.part, self.next) = match (from, is_reverse) {
-            (Bound::Included(key), false) => self.level.seek(log, key, false),
-            (Bound::Excluded(key), false) => self.level.seek(log, key, true),
+            (Bound::Included(key), false) => self.level.seek(log, key, false, false),
+            (Bound::Excluded(key), false) => self.level.seek(log, key, true, false),
             // Backwards: behind the last record inside.
-            (Bound::Included(key), true) => self.level.seek(log, key, true),
-            (Bound::Excluded(key), true) => self.level.seek(log, key, false),
+            (Bound::Included(key), true) => self.level.seek(log, key, true, true),
+            (Bound::Excluded(key), true) => self.level.seek(log, key, false, true),
             (Bound::Unbounded, false) => (0, 0),
             (Bound::Unbounded, true) => {
                 (last, self.level.parts.last().map_or(0, |part| part.order.len()))

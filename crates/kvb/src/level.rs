@@ -34,13 +34,16 @@ impl Part {
         Some(self.start + self.order.place(log, index)?.offset())
     }
 
+    /// The first key that can be read.
     fn first_key<'a>(&self, log: &'a Log) -> &'a [u8] {
-        self.paddr(log, 0).map_or(&[], |paddr| log.key(paddr))
+        let sound = |index| log.sound_key(self.paddr(log, index)?);
+        (0..self.order.len()).find_map(sound).unwrap_or(&[])
     }
 
+    /// The last key that can be read.
     fn last_key<'a>(&self, log: &'a Log) -> &'a [u8] {
-        let last = self.order.len().checked_sub(1);
-        last.and_then(|last| self.paddr(log, last)).map_or(&[], |paddr| log.key(paddr))
+        let sound = |index| log.sound_key(self.paddr(log, index)?);
+        (0..self.order.len()).rev().find_map(sound).unwrap_or(&[])
     }
 }
 
@@ -79,11 +82,17 @@ impl Level {
     }
 
     /// Part and place of the first record whose key is at or past `key`, or past it if `skip_equal`.
-    pub(crate) fn seek(&self, log: &Log, key: &[u8], skip_equal: bool) -> (usize, usize) {
+    pub(crate) fn seek(
+        &self,
+        log: &Log,
+        key: &[u8],
+        skip_equal: bool,
+        is_reverse: bool,
+    ) -> (usize, usize) {
         // The last part that begins at or before the key, or the first of all.
         let part = self.parts.partition_point(|part| part.first_key(log) <= key).saturating_sub(1);
         match self.parts.get(part) {
-            Some(found) => (part, found.order.seek(log, found.start, key, skip_equal)),
+            Some(found) => (part, found.order.seek(log, found.start, key, skip_equal, is_reverse)),
             None => (part, 0),
         }
     }

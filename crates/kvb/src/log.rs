@@ -93,6 +93,12 @@ impl Log {
         self.head(paddr).map_or(&[], |(_, key)| key)
     }
 
+    /// Key of the record at `paddr`, if the record holds.
+    #[inline]
+    pub(crate) fn sound_key(&self, paddr: u64) -> Option<&[u8]> {
+        self.try_record(paddr).map(|record| record.key)
+    }
+
     /// Forgets which records of a range were found sound; called before others are written there.
     pub(crate) fn forget_checked(&self, from: u64, to: u64) {
         let mut at = from / CHECK_ONCE * CHECK_ONCE;

@@ -72,7 +72,7 @@ impl Core {
 
     #[inline]
     fn is_expired(&self, record: &Record<'_>) -> bool {
-        record.header.ttl_secs.get() != 0 && record.header.deadline_ns() <= self.clock.now()
+        record.header.ttl_secs.get() != 0 && record.header.is_expired(self.clock.now())
     }
 
     /// The index turned out to be damaged: rebuild it from the log and look again.

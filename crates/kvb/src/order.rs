@@ -17,7 +17,22 @@ pub(crate) enum Order {
     /// As the segment's side data tells.
     Directory(Directory),
     /// Sorted in memory.
-    Sorted(Arc<[u32]>),
+    Sorted(Sorted),
+}
+
+/// An order made in memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Sorted {
+    places: Arc<[u32]>,
+    /// Records that have no place in it, because they are damaged.
+    lost: Arc<[u32]>,
+}
+
+impl Sorted {
+    /// All places, in no order.
+    pub(crate) fn all(&self) -> impl Iterator<Item = u32> + '_ {
+        self.places.iter().chain(self.lost.iter()).copied()
+    }
 }
 
 /// Where a record stands in its segment, and whether it is a DELETE.
@@ -87,8 +102,8 @@ impl Directory {
 
     /// The records among which the first with a key at or past `key` is, if any is.
     fn narrow(&self, log: &Log, start: u64, key: &[u8]) -> (usize, usize) {
-        let first = self.place(log, 0);
-        let first = first.map_or(&[][..], |first| log.key(start + Place(first).offset()));
+        let sound = |index| log.sound_key(start + Place(self.place(log, index)?).offset());
+        let Some(first) = (0..self.count).find_map(sound) else { return (0, self.count) };
         let common = first.get(..self.skip).unwrap_or(first);
         match key.get(..self.skip).unwrap_or(key).cmp(common) {
             std::cmp::Ordering::Less => return (0, 0),
@@ -120,16 +135,26 @@ fn partition(from: usize, to: usize, is_before: impl Fn(usize) -> bool) -> usize
 
 impl Order {
     /// Sorts records at these places of the segment that starts at `start`, given in log order.
-    pub(crate) fn sort(log: &Log, start: u64, offsets: &[u32]) -> Arc<[u32]> {
+    pub(crate) fn sort(log: &Log, start: u64, places: &[u32]) -> Sorted {
+        let is_sound = |place: &u32| log.sound_key(start + Place(*place).offset()).is_some();
+        let (places, lost): (Vec<u32>, Vec<u32>) = places.iter().partition(|at| is_sound(at));
         let key = |id: u32| {
-            let offset = usize::try_from(id).ok().and_then(|at| offsets.get(at));
-            offset.map_or(&[][..], |offset| log.key(start + Place(*offset).offset()))
+            let place = usize::try_from(id).ok().and_then(|at| places.get(at));
+            place.map_or(&[][..], |place| log.key(start + Place(*place).offset()))
         };
         let mut items: Vec<Item> =
-            (0_u32..).take(offsets.len()).map(|id| (chunk(key(id), 0), id)).collect();
+            (0_u32..).take(places.len()).map(|id| (chunk(key(id), 0), id)).collect();
         sort_by_key(&mut items, key);
-        let offset = |item: &Item| usize::try_from(item.1).ok().and_then(|at| offsets.get(at));
-        items.iter().filter_map(offset).copied().collect()
+        let place = |item: &Item| usize::try_from(item.1).ok().and_then(|at| places.get(at));
+        Sorted { places: items.iter().filter_map(place).copied().collect(), lost: lost.into() }
+    }
+
+    /// Places of records that have none in the order.
+    pub(crate) fn lost(&self) -> &[u32] {
+        match self {
+            Order::Directory(_) => &[],
+            Order::Sorted(sorted) => &sorted.lost,
+        }
     }
 
     /// How many records there are.
@@ -137,7 +162,7 @@ impl Order {
     pub(crate) fn len(&self) -> usize {
         match self {
             Order::Directory(directory) => directory.count,
-            Order::Sorted(offsets) => offsets.len(),
+            Order::Sorted(sorted) => sorted.places.len(),
         }
     }
 
@@ -146,19 +171,31 @@ impl Order {
     pub(crate) fn place(&self, log: &Log, index: usize) -> Option<Place> {
         match self {
             Order::Directory(directory) => directory.place(log, index).map(Place),
-            Order::Sorted(offsets) => offsets.get(index).copied().map(Place),
+            Order::Sorted(sorted) => sorted.places.get(index).copied().map(Place),
         }
     }
 
-    /// Place of the first record whose key is at or past `key`, or past it if `skip_equal`.
-    pub(crate) fn seek(&self, log: &Log, start: u64, key: &[u8], skip_equal: bool) -> usize {
+    /// Place of the first record whose key is at or past `key`, or past it if `skip_equal`. Damaged ones are taken to be on
+    /// the side that is about to be read, so that whoever reads there meets them.
+    pub(crate) fn seek(
+        &self,
+        log: &Log,
+        start: u64,
+        key: &[u8],
+        skip_equal: bool,
+        is_reverse: bool,
+    ) -> usize {
         let (from, to) = match self {
             Order::Directory(directory) => directory.narrow(log, start, key),
-            Order::Sorted(offsets) => (0, offsets.len()),
+            Order::Sorted(sorted) => (0, sorted.places.len()),
         };
+        let sound = |index| log.sound_key(start + self.place(log, index)?.offset());
         let is_before = |index| {
-            let place = self.place(log, index);
-            let found = place.map_or(&[][..], |place| log.key(start + place.offset()));
+            let found = match is_reverse {
+                false => (index..to).find_map(sound),
+                true => (from..=index).rev().find_map(sound),
+            };
+            let Some(found) = found else { return is_reverse };
             if skip_equal { found <= key } else { found < key }
         };
         partition(from, to, is_before)

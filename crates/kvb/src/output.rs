@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::extent::Extent;
 use crate::format::index_page::slot_hash;
 use crate::format::record::{self, MARK_MOVED, Record, Stamp};
-use crate::format::roster::{NAMED_OUTPUT, NamedExtent, SEGMENT_GUARD, SegmentEntry};
+use crate::format::roster::{NAMED_OUTPUT, NamedExtent, SegmentEntry};
 use crate::format::segment::Kind;
 use crate::segment::{HEADER_LEN, Segment, Style, write_passive};
 
@@ -42,7 +42,7 @@ impl Core {
             keeper.checkpoint(self)?;
             named
         };
-        let style = Style { has_directory: self.fixed.style().has_directory, is_moved: true };
+        let style = Style { is_moved: true, ..self.fixed.style() };
         let extent = Extent::new(named.start_page.get(), u64::from(named.page_count.get()));
         let segment =
             Segment::new(extent, named.seg_id.get(), 0, self.clock.now(), self.env.pid(), style);
@@ -74,11 +74,9 @@ impl Core {
     ) -> Result<SegmentEntry> {
         output.write_slice(self)?;
         output.segment.settle_seqnos();
-        let (mut entry, rest) =
+        output.segment.style.is_guard = is_guard;
+        let (entry, rest) =
             output.segment.seal(&*self.disk, &self.log, self.geometry(), self.fixed.uuid)?;
-        if is_guard {
-            entry.flags = U32::new(entry.flags.get() | SEGMENT_GUARD);
-        }
         let mut keeper = self.lock_keeper();
         keeper.named.retain(|named| named.seg_id.get() != output.segment.seg_id);
         keeper.add_segment(self, entry, None);

@@ -163,12 +163,12 @@ impl<'a> Round<'a> {
     fn run(&mut self) -> Result<()> {
         let (core, log) = (self.core, &self.core.log);
         let image = Arc::clone(&core.view.load().image);
-        let mut merge = KeyMerge::new(log, image, u64::MAX, false);
+        let mut merge = KeyMerge::new(core, image, u64::MAX, false);
         for level in Level::arrange(log, &core.fixed, &self.victims)? {
             merge.add(level, Bound::Unbounded);
         }
         let mut looked_at: u64 = 0;
-        while let Some(head) = merge.next() {
+        while let Some(head) = merge.next(|_| true) {
             self.settle(&head?)?;
             looked_at += 1;
             if looked_at.is_multiple_of(LOOK_EVERY) {
@@ -223,13 +223,16 @@ impl<'a> Round<'a> {
 
     fn judge(&self, head: &Head<'a>) -> Result<Verdict<'a>> {
         let core = self.core;
-        let record = core.log.record(head.paddr)?;
+        let record = head.record;
         let hash = slot_hash(record.header.hash64.get());
         let view = core.view.load();
         let newest = view.find_any(&core.log, hash, record.key, Sight::Latest(&core.published))?;
         let newest = newest.map(|newest| newest.header.seqno.get());
         if record.header.kind != DELETE {
-            return Ok(if newest != Some(head.seqno) {
+            return Ok(if newest.is_none() && self.is_of_guard(head) {
+                // No index knows of it; whether it still hides something only the segments tell.
+                self.judge_last(head, hash, record)
+            } else if newest != Some(head.seqno()) {
                 Verdict::Drop
             } else if record.header.deadline_ns() > self.expired_by {
                 Verdict::Move(record)
@@ -239,7 +242,7 @@ impl<'a> Round<'a> {
         }
         match newest {
             // Replaced by a put, or by another tombstone.
-            Some(newest) if newest > head.seqno => Ok(Verdict::Drop),
+            Some(newest) if newest > head.seqno() => Ok(Verdict::Drop),
             _ => Ok(self.judge_last(head, hash, record)),
         }
     }
@@ -258,13 +261,18 @@ impl<'a> Round<'a> {
         }
     }
 
+    fn is_of_guard(&self, head: &Head<'_>) -> bool {
+        let geometry = self.core.geometry();
+        self.victims.iter().any(|one| one.is_guard() && one.start(geometry) == head.segment)
+    }
+
     fn has_older(&self, segment: &Sealed, head: &Head<'_>, hash: u64) -> bool {
         let core = self.core;
-        if segment.entry.base_seqno.get() >= head.seqno {
+        if segment.entry.base_seqno.get() >= head.seqno() {
             return false;
         }
         match segment.run(&core.log, &core.fixed) {
-            Some(run) => run.has_older(&core.log, hash, head.key, head.seqno),
+            Some(run) => run.has_older(&core.log, hash, head.key(), head.seqno()),
             // Nobody can tell.
             None => true,
         }

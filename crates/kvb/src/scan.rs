@@ -17,7 +17,7 @@ use crate::view::View;
 
 /// A row of a scan: a key, its value, and what the log knows of it.
 pub struct Row<'a> {
-    record: Record<'a>,
+    pub(crate) record: Record<'a>,
     _pin: Option<Arc<View>>,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Rows<'a> {
     fn merge(&self, from: Bound<&[u8]>, is_reverse: bool) -> KeyMerge<'a> {
         let (core, log) = (self.core, &self.core.log);
         let image = Arc::clone(&self.view.image);
-        let mut merge = KeyMerge::new(log, image, self.seqno, is_reverse);
+        let mut merge = KeyMerge::new(core, image, self.seqno, is_reverse);
         match self.view.segments.levels(log, &core.fixed) {
             Ok(levels) => levels.iter().for_each(|level| merge.add(level.clone(), from)),
             Err(error) => merge.fail(error),
@@ -79,17 +79,21 @@ impl<'a> Rows<'a> {
         merge
     }
 
-    /// The next row of a merge.
-    fn next(&self, merge: &mut KeyMerge<'a>) -> Option<Result<Record<'a>>> {
+    /// The next row of a merge, if its key is inside.
+    fn next(
+        &self,
+        merge: &mut KeyMerge<'a>,
+        is_inside: impl Fn(&[u8]) -> bool,
+    ) -> Option<Result<Record<'a>>> {
         loop {
-            let head = match merge.next()? {
-                Ok(head) => head,
+            match merge.next(&is_inside)? {
                 Err(error) => return Some(Err(error)),
-            };
-            match self.core.log.record(head.paddr) {
-                Ok(record)
-                    if record.header.kind == DELETE || record.header.deadline_ns() <= self.now => {}
-                result => return Some(result),
+                Ok(head) => {
+                    let header = &head.record.header;
+                    if header.kind != DELETE && !header.is_expired(self.now) {
+                        return Some(Ok(head.record));
+                    }
+                }
             }
         }
     }
@@ -175,45 +179,39 @@ impl<'a> Iterator for Scan<'a> {
     type Item = Result<Row<'a>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (rows, range) = (&self.rows, &self.range);
+        let (rows, range, back_key) = (&self.rows, &self.range, self.back_key);
         let merge = self.front.get_or_insert_with(|| rows.merge(as_slice(&range.0), false));
-        let record = match rows.next(merge)? {
-            Ok(record) => record,
-            Err(error) => return Some(Err(error)),
+        let is_inside = |key: &[u8]| {
+            back_key.is_none_or(|back| key < back)
+                && match &range.1 {
+                    Bound::Included(last) => key <= last.as_slice(),
+                    Bound::Excluded(last) => key < last.as_slice(),
+                    Bound::Unbounded => true,
+                }
         };
-        let is_inside = match &range.1 {
-            Bound::Included(last) => record.key <= last.as_slice(),
-            Bound::Excluded(last) => record.key < last.as_slice(),
-            Bound::Unbounded => true,
-        };
-        if !is_inside || self.back_key.is_some_and(|back| record.key >= back) {
-            merge.end();
-            return None;
-        }
-        self.front_key = Some(record.key);
-        Some(Ok(self.row(record)))
+        Some(rows.next(merge, is_inside)?.map(|record| {
+            self.front_key = Some(record.key);
+            self.row(record)
+        }))
     }
 }
 
 impl DoubleEndedIterator for Scan<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        let (rows, range) = (&self.rows, &self.range);
+        let (rows, range, front_key) = (&self.rows, &self.range, self.front_key);
         let merge = self.back.get_or_insert_with(|| rows.merge(as_slice(&range.1), true));
-        let record = match rows.next(merge)? {
-            Ok(record) => record,
-            Err(error) => return Some(Err(error)),
+        let is_inside = |key: &[u8]| {
+            front_key.is_none_or(|front| key > front)
+                && match &range.0 {
+                    Bound::Included(first) => key >= first.as_slice(),
+                    Bound::Excluded(first) => key > first.as_slice(),
+                    Bound::Unbounded => true,
+                }
         };
-        let is_inside = match &range.0 {
-            Bound::Included(first) => record.key >= first.as_slice(),
-            Bound::Excluded(first) => record.key > first.as_slice(),
-            Bound::Unbounded => true,
-        };
-        if !is_inside || self.front_key.is_some_and(|front| record.key <= front) {
-            merge.end();
-            return None;
-        }
-        self.back_key = Some(record.key);
-        Some(Ok(self.row(record)))
+        Some(rows.next(merge, is_inside)?.map(|record| {
+            self.back_key = Some(record.key);
+            self.row(record)
+        }))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::core::Fixed;
 use crate::error::Result;
 use crate::extent::{Extent, Geometry};
 use crate::format::roster::{SEGMENT_GUARD, SEGMENT_MOVED, SegmentEntry};
-use crate::format::run::RunEntry;
+use crate::format::run::{DELTA_FAR, RunEntry};
 use crate::log::Log;
 use crate::order::{Directory, Order, Place};
 use crate::runs::Run;
@@ -80,6 +80,15 @@ impl Sealed {
             }
         };
         Ok(self.order.get_or_init(|| order).clone())
+    }
+
+    /// Slot hash and seqno of the record at an offset, as its run tells.
+    pub(crate) fn run_entry(&self, log: &Log, fixed: &Fixed, offset: u64) -> Option<(u64, u64)> {
+        let run = self.run(log, fixed)?;
+        let mut entries = (0..run.count).filter_map(|at| run.entry(log, at));
+        let entry = entries.find(|entry| entry.record_offset() == offset)?;
+        (entry.seqno_delta.get() != DELTA_FAR)
+            .then(|| (entry.slot_hash.get(), run.base_seqno + u64::from(entry.seqno_delta.get())))
     }
 
     /// Offsets of its records in log order.

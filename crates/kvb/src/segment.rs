@@ -20,9 +20,9 @@ use crate::format::filter;
 use crate::format::footer::{self, Footer, SparsePair};
 use crate::format::meta::{self, Meta, MetaHead, Section};
 use crate::format::record::{DELETE, RecordHeader};
-use crate::format::roster::{SEGMENT_MOVED, SegmentEntry};
+use crate::format::roster::{SEGMENT_GUARD, SEGMENT_MOVED, SegmentEntry};
 use crate::format::run::{DELETE_BIT, DELTA_FAR, OFFSET_MAX, RunEntry};
-use crate::format::segment::{FLAG_DATA, FLAG_MOVED, Kind, SegmentHeader};
+use crate::format::segment::{FLAG_DATA, FLAG_GUARD, FLAG_MOVED, Kind, SegmentHeader};
 use crate::key_sort::{Item, chunk, shared_len, sort_by_key};
 use crate::log::Log;
 use crate::unsealed::Unsealed;
@@ -42,6 +42,21 @@ pub(crate) struct Style {
     pub(crate) has_directory: bool,
     /// Its records come from other segments, in key order.
     pub(crate) is_moved: bool,
+    /// They hide older ones, and no image names them.
+    pub(crate) is_guard: bool,
+}
+
+impl Style {
+    fn header_flags(self) -> u64 {
+        let moved = if self.is_moved { FLAG_MOVED } else { 0 };
+        FLAG_DATA | moved | if self.is_guard { FLAG_GUARD } else { 0 }
+    }
+
+    /// What the table says of such a segment.
+    pub(crate) fn entry_flags(self) -> u32 {
+        let moved = if self.is_moved { SEGMENT_MOVED } else { 0 };
+        moved | if self.is_guard { SEGMENT_GUARD } else { 0 }
+    }
 }
 
 /// Records that expire some day.
@@ -200,7 +215,7 @@ impl Segment {
             seg_id: U64::new(self.seg_id),
             base_seqno: U64::new(self.base_seqno),
             start_unix_ns: U64::new(self.start_unix_ns),
-            flags: U64::new(FLAG_DATA | if self.style.is_moved { FLAG_MOVED } else { 0 }),
+            flags: U64::new(self.style.header_flags()),
             writer_pid: U32::new(self.writer_pid),
             reserved: U32::new(u32::try_from(self.extent.page_count).unwrap_or(0)),
             segment_size: U64::new(segment_size),
@@ -271,7 +286,7 @@ impl Segment {
             last_seqno: U64::new(self.last_seqno()),
             dead_bytes: U64::new(0),
             record_count: U32::new(u32::try_from(self.entries.len()).unwrap_or(u32::MAX)),
-            flags: U32::new(if self.style.is_moved { SEGMENT_MOVED } else { 0 }),
+            flags: U32::new(self.style.entry_flags()),
             record_bytes: U64::new(self.len - HEADER_LEN),
             delete_bytes: U64::new(self.len - HEADER_LEN - self.live_bytes),
             expiring_bytes: U64::new(self.expiring.bytes),

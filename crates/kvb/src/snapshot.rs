@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::core::{Core, lock};
-use crate::error::Result;
+use crate::error::{Corrupt, Error, Result, What};
 use crate::overlay::Sight;
 use crate::reader::{Mounted, Pinned};
 use crate::scan::{Rows, Scan};
@@ -106,8 +106,14 @@ impl Snapshot<'_> {
         let key = key.as_ref();
         let core = self.base.core();
         let hash = core.hash.slot_hash(key);
-        let found = self.view.find(&core.log, hash, key, Sight::UpTo(self.seqno))?;
-        let found = found.filter(|record| record.header.deadline_ns() > self.now);
+        let found = match self.view.find(&core.log, hash, key, Sight::UpTo(self.seqno)) {
+            // The image is this snapshot's for good; the log knows as much.
+            Err(Error::Corrupt(Corrupt { what: What::IndexPage, .. })) => {
+                self.range(key..=key).next().transpose()?.map(|row| row.record)
+            }
+            found => found?,
+        };
+        let found = found.filter(|record| !record.header.is_expired(self.now));
         core.counters.got(1, u64::from(found.is_some()));
         Ok(found.map(|record| Value::new(record.value, Pin::Elsewhere)))
     }

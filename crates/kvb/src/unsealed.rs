@@ -4,14 +4,14 @@
 //! joined with the one before it when that is not much larger, so there are few, and every record is sorted a
 //! logarithmic number of times.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use crate::core::lock;
 use crate::format::record::{DELETE, RecordHeader};
 use crate::format::run::DELETE_BIT;
 use crate::log::Log;
-use crate::order::{Order, Place};
+use crate::order::{self, Order, Place};
 use crate::sealed::Hold;
 use crate::segment::HEADER_LEN;
 
@@ -25,21 +25,20 @@ pub(crate) struct Unsealed {
     pub(crate) hold: Hold,
     /// Bytes of header and records written.
     end: AtomicU64,
-    sorted: Mutex<Sorted>,
+    sorted: Mutex<Parts>,
 }
 
 #[derive(Debug)]
-struct Sorted {
+struct Parts {
     /// Up to where the parts reach.
     end: u64,
-    /// Offsets in key order.
-    parts: Vec<Arc<[u32]>>,
+    parts: Vec<order::Sorted>,
 }
 
 impl Unsealed {
     /// A segment written up to `end`.
     pub(crate) fn new(seg_id: u64, start: u64, end: u64) -> Unsealed {
-        let sorted = Sorted { end: HEADER_LEN, parts: Vec::new() };
+        let sorted = Parts { end: HEADER_LEN, parts: Vec::new() };
         Unsealed {
             seg_id,
             start,
@@ -74,9 +73,11 @@ impl Unsealed {
         }
         sorted.end = at.max(sorted.end);
         if !offsets.is_empty() {
-            while let Some(last) = sorted.parts.pop_if(|last| last.len() / 2 <= offsets.len()) {
+            while let Some(last) =
+                sorted.parts.pop_if(|last| last.all().count() / 2 <= offsets.len())
+            {
                 // Back in log order, of which the sort makes use.
-                offsets.extend_from_slice(&last);
+                offsets.extend(last.all());
                 offsets.sort_unstable_by_key(|offset| Place(*offset).offset());
             }
             sorted.parts.push(Order::sort(log, self.start, &offsets));

@@ -11,7 +11,7 @@ use crate::extent::{Extent, Geometry};
 use crate::format::footer::Footer;
 use crate::format::index_page::slot_hash;
 use crate::format::meta::{self, Meta};
-use crate::format::roster::{SEGMENT_MOVED, SegmentEntry};
+use crate::format::roster::SegmentEntry;
 use crate::format::run::OFFSET_MAX;
 use crate::format::segment::{Kind, SegmentHeader};
 use crate::log::Log;
@@ -86,7 +86,7 @@ fn entry_of(
         last_seqno: U64::new(footer.last_seqno),
         dead_bytes: U64::new(0),
         record_count: count(segment.count()),
-        flags: U32::new(if segment.style.is_moved { SEGMENT_MOVED } else { 0 }),
+        flags: U32::new(segment.style.entry_flags()),
         record_bytes: U64::new(segment.len - HEADER_LEN),
         delete_bytes: U64::new(segment.len - HEADER_LEN - segment.live_bytes),
         expiring_bytes: U64::new(segment.expiring.bytes),
@@ -100,7 +100,7 @@ pub(crate) fn rescan(log: &Log, geometry: Geometry, entry: &SegmentEntry) -> Res
     let page = entry.start_page.get();
     let header = header_at(log, geometry, page)?;
     let extent = Extent::new(page, u64::from(entry.data_page_count.get()));
-    let style = Style { has_directory: false, is_moved: false };
+    let style = Style { has_directory: false, is_moved: false, is_guard: false };
     let segment = read_records(log, geometry, extent, &header, style);
     if segment.count() == u64::from(entry.record_count.get()) {
         Ok(segment)
@@ -124,7 +124,7 @@ fn read_records(
         header.base_seqno.get(),
         header.start_unix_ns.get(),
         header.writer_pid.get(),
-        Style { is_moved, ..style },
+        Style { is_moved, is_guard: header.is_guard(), ..style },
     );
     loop {
         let seqno = (!is_moved).then(|| segment.base_seqno + segment.count());

@@ -71,6 +71,12 @@ impl RecordHeader {
         }
     }
 
+    /// True if the record is gone at this time.
+    #[inline]
+    pub fn is_expired(&self, now_ns: u64) -> bool {
+        self.ttl_secs.get() != 0 && self.deadline_ns() <= now_ns
+    }
+
     /// True if the record carries the commit mark.
     pub fn is_commit(&self) -> bool {
         self.reserved16.get() & MARK_COMMIT != 0

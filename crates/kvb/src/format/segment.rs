@@ -13,6 +13,8 @@ pub const FLAG_FREE: u64 = 1 << 1;
 pub const FLAG_META: u64 = 1 << 2;
 /// The records were moved here by compaction: each is committed by itself, and they stand in key order.
 pub const FLAG_MOVED: u64 = 1 << 3;
+/// No image names the records: they hide older ones until those are free.
+pub const FLAG_GUARD: u64 = 1 << 4;
 /// Flags a reader must understand; the low half may be ignored.
 pub const FLAGS_REQUIRED: u64 = 0xFFFF_FFFF_0000_0000;
 
@@ -79,6 +81,11 @@ impl SegmentHeader {
     /// True if the segment holds moved records.
     pub fn is_moved(&self) -> bool {
         self.flags.get() & FLAG_MOVED != 0
+    }
+
+    /// True if it holds moved records that no image names.
+    pub fn is_guard(&self) -> bool {
+        self.flags.get() & FLAG_GUARD != 0
     }
 
     /// A header for a free or side-data extent of this many pages, whose length is known at once.
