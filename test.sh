@@ -17,5 +17,7 @@ if ! command -v cargo >/dev/null; then
 fi
 
 cargo test --workspace --locked
+# The lock-free overlay under every order the memory model allows.
+RUSTFLAGS="--cfg loom" cargo test --locked -p kvb --lib --release --target-dir target/loom overlay_loom
 # Again, alone, for its count of images.
 cargo test --locked -p kvb --test crash -- --nocapture

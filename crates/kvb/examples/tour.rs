@@ -8,7 +8,7 @@ use std::error::Error;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use kvb::{Batch, Bucket, Durability, Options};
+use kvb::{Batch, Bucket, Compact, Durability, Options, Scan};
 
 const ACCOUNTS: u64 = 200_000;
 const BLOCKS: u64 = 200;
@@ -68,9 +68,56 @@ fn main() -> Result<(), Box<dyn Error>> {
     if total(&bucket)? != ACCOUNTS * 1_000 {
         return Err("the ledger does not add up".into());
     }
-    println!("6. What it holds: {:?}", bucket.stats()?);
+    println!(
+        "6. Take a snapshot, go on with the blocks, and let a reader watch as another process would."
+    );
+    let snapshot = bucket.snapshot();
+    let reader = Bucket::open_read_only(&path)?;
+    for block in 0..20 {
+        apply_block(&bucket, block)?;
+    }
+    println!("   snapshot: {} (must be {})", total_of(snapshot.scan(b""))?, ACCOUNTS * 1_000);
+    let seen = reader.snapshot()?;
+    println!("   reader:   {} (must be {})", total_of(seen.scan(b""))?, ACCOUNTS * 1_000);
+    println!(
+        "   commits between them: {} and {}; pinned: {} bytes",
+        snapshot.seqno(),
+        seen.seqno(),
+        bucket.stats()?.pinned_bytes
+    );
+    drop((snapshot, seen, reader));
+
+    println!("7. Compact everything, and scan it in key order.");
+    let before = bucket.stats()?;
+    let done = bucket.compact(Compact::Full)?;
+    let after = bucket.stats()?;
+    println!(
+        "   {:.1} MB of log became {:.1} MB in {:.2} s ({:.0} % of it was garbage)",
+        megabytes(before.bytes_log),
+        megabytes(after.bytes_log),
+        done.seconds,
+        before.garbage_ratio() * 100.0
+    );
+    let start = Instant::now();
+    let rows = bucket.scan(b"").count();
+    report("rows", u64::try_from(rows)?, start);
+
+    println!("8. What it holds: {:?}", bucket.stats()?);
     bucket.close()?;
     Ok(())
+}
+
+#[allow(clippy::as_conversions, clippy::cast_precision_loss, reason = "for people")]
+fn megabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
+}
+
+fn total_of(rows: Scan<'_>) -> Result<u64, Box<dyn Error>> {
+    let mut total = 0;
+    for row in rows {
+        total += u64::from_le_bytes(row?.value().try_into()?);
+    }
+    Ok(total)
 }
 
 /// Applies blocks until somebody kills this process.

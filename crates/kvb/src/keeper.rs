@@ -38,7 +38,7 @@ const GROWTH_BYTES_MAX: u64 = 64 << 20;
 const GROWTH_BYTES_MIN: u64 = 64 << 10;
 /// Bytes a segment takes in the table, rounded up.
 const TABLE_ENTRY_MAX: u64 = 64;
-/// Blocks are given back in steps of this many bytes, so that no commit waits long for the file's lock.
+/// Blocks are taken and given back in steps of this many bytes, so that no commit waits long for the file's lock.
 const PUNCH_BYTES: u64 = 4 << 20;
 
 /// Bytes that may always die in the log before the next image.
@@ -153,11 +153,17 @@ impl Keeper {
     /// Free pages have no blocks; whoever writes there must not find out that the disk is full.
     fn fill_holes(&mut self, core: &Core, extent: Extent) -> Result<()> {
         let geometry = core.geometry();
-        let (at, len) = (geometry.paddr(extent.start_page), geometry.paddr(extent.page_count));
-        core.disk.allocate(at, len).map_err(|error| {
-            self.space.give_back(extent);
-            no_space_or("reserve space")(error)
-        })
+        let mut at = geometry.paddr(extent.start_page);
+        let end = geometry.paddr(extent.end_page());
+        while at < end {
+            let len = (end - at).min(PUNCH_BYTES);
+            core.disk.allocate(at, len).map_err(|error| {
+                self.space.give_back(extent);
+                no_space_or("reserve space")(error)
+            })?;
+            at += len;
+        }
+        Ok(())
     }
 
     /// Makes the file longer so that at least `pages` more can be taken.

@@ -34,6 +34,8 @@ use crate::view::{Segments, View};
 
 /// Largest output in bytes.
 const OUTPUT_BYTES_MAX: u64 = 64 << 20;
+/// Most records in an output; each takes 40 bytes of memory until it is in the index.
+const OUTPUT_RECORDS_MAX: u64 = 512 << 10;
 /// Records looked at between two looks at the world.
 const LOOK_EVERY: u64 = 256;
 
@@ -199,7 +201,11 @@ impl<'a> Round<'a> {
             Verdict::Guard(record) => self.add_guard(&record, head.paddr),
             Verdict::Move(record) => {
                 let len = record.header.record_len();
-                if self.window.as_ref().is_some_and(|window| !window.output.fits(self.core, len)) {
+                let is_full = |window: &Window<'_>| {
+                    !window.output.fits(self.core, len)
+                        || window.output.segment.count() >= OUTPUT_RECORDS_MAX
+                };
+                if self.window.as_ref().is_some_and(is_full) {
                     self.close_window()?;
                 }
                 if self.window.is_none() {

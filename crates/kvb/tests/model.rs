@@ -3,8 +3,12 @@
 //! The model is a `BTreeMap` from key to value and deadline, and a clock by the rule of the
 //! bucket's own: the wall's time or the newest stamp, whichever is later, leaving out stamps more
 //! than a day ahead of the wall. Histories contain puts with and without a time to live, deletes,
-//! batches, lookups, flushes, clean reopens, kills (the bucket is opened from a copy of the bytes
-//! as they were at that moment), and a wall clock that jumps both ways.
+//! batches, lookups, scans, flushes, clean reopens, kills (the bucket is opened from a copy of the
+//! bytes as they were at that moment), and a wall clock that jumps both ways.
+//!
+//! Snapshots are held through all that with a copy of the map each, and judge deadlines by the time
+//! they were taken; so do scans that are left half read. Both borrow the bucket, so what happens
+//! between two openings is a [`Session`].
 //!
 //! Overlays are tiny, so that the index is merged, grown and shrunk all the time; a history that
 //! did not do that fails.
@@ -15,18 +19,22 @@
 mod collide;
 #[path = "support/seed.rs"]
 mod seed;
+#[path = "support/walk.rs"]
+mod walk;
 #[path = "support/watch.rs"]
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
 use host::{Disk, Env, FileDisk, ManualEnv, MemoryDisk};
-use kvb::{Batch, Bucket, Durability, HashKind, Options};
+use kvb::{Batch, Bucket, Durability, HashKind, Options, Scan, Snapshot};
 use tempfile::TempDir;
+use walk::{Of, Presence, Walk, short};
 
 const SECOND: u64 = 1_000_000_000;
 const DAY: u64 = 24 * 3600 * SECOND;
@@ -36,6 +44,10 @@ const START: u64 = 20_000 * DAY;
 const CAPACITY: u64 = 1 << 30;
 /// Longest a history may take.
 const LIMIT: Duration = Duration::from_secs(300);
+/// Snapshots open at a time.
+const SNAPSHOTS: usize = 4;
+/// Scans left half read at a time.
+const SCANS: usize = 2;
 
 /// Where a history's bucket lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +65,8 @@ enum Keys {
     Colliding(u64),
     /// Keys with the hashes 0 to 7 and `u64::MAX`, and others that share their low bits.
     Sentinels,
+    /// Keys that begin with this many equal bytes and then with each other.
+    Nested(usize),
 }
 
 /// What a history is made of.
@@ -64,6 +78,7 @@ struct Plan {
     page_size: u32,
     segment_bytes_max: u64,
     hash: HashKind,
+    directories: bool,
     overlay_min: usize,
     keys: Keys,
     /// How many different keys there are.
@@ -85,6 +100,7 @@ impl Plan {
             page_size,
             segment_bytes_max: *rng.choice(&[segment_min, segment_min, 8 << 20]).unwrap(),
             hash: if rng.u8(..4) == 0 { HashKind::SipHash } else { HashKind::Xxh3 },
+            directories: rng.u8(..3) > 0,
             overlay_min: *rng.choice(&[1, 8, 32, 100]).unwrap(),
             keys: Keys::Plain,
             key_count: *rng.choice(&[30, 600, 2500]).unwrap(),
@@ -101,6 +117,7 @@ impl Plan {
             .page_size(self.page_size)
             .segment_bytes_max(self.segment_bytes_max)
             .hash(self.hash)
+            .directories(self.directories)
             .durability(self.durability)
             .background(self.background)
             .overlay_min(self.overlay_min)
@@ -124,12 +141,13 @@ impl Keys {
                 _ if wide % 2 == 0 => collide::hashing_to((wide << 32) | (wide % 8)),
                 _ => plain_key(index),
             },
+            Keys::Nested(stem) => nested_key(stem, index),
         }
     }
 
     /// True if no two keys are indexed under one hash.
     fn are_distinct(self) -> bool {
-        self == Keys::Plain
+        matches!(self, Keys::Plain | Keys::Nested(_))
     }
 }
 
@@ -153,6 +171,17 @@ fn plain_key(index: usize) -> Vec<u8> {
             key
         }
     }
+}
+
+/// All strings over three bytes, the shorter first, behind a stem.
+fn nested_key(stem: usize, index: usize) -> Vec<u8> {
+    let mut key = vec![b's'; stem];
+    let mut rest = index;
+    while rest > 0 {
+        key.push([0x00, b'm', 0xFF][(rest - 1) % 3]);
+        rest = (rest - 1) / 3;
+    }
+    key
 }
 
 /// A moment known only to lie in a range, because stamps of a clock gone wrong may or may not
@@ -220,12 +249,15 @@ impl ModelClock {
     }
 }
 
+/// Values and deadlines by key.
+type Map = BTreeMap<Vec<u8>, (Arc<[u8]>, Moment)>;
+
 /// What the bucket should hold.
 #[derive(Debug)]
 struct Model {
-    map: BTreeMap<Vec<u8>, (Vec<u8>, Moment)>,
+    map: Map,
     clock: ModelClock,
-    /// Lookups that the clock left open.
+    /// Lookups, and rows of scans, that the clock left open.
     undecided: u64,
     decided: u64,
 }
@@ -238,37 +270,66 @@ enum Expected<'a> {
     Either(&'a [u8]),
 }
 
+fn lookup<'a>(map: &'a Map, now: Moment, key: &[u8]) -> Expected<'a> {
+    match map.get(key) {
+        None => Expected::Absent,
+        Some((_, deadline)) if deadline.latest <= now.earliest => Expected::Absent,
+        Some((value, deadline)) if deadline.earliest > now.latest => Expected::Present(value),
+        Some((value, _)) => Expected::Either(value),
+    }
+}
+
+/// Compares what a lookup found, and tells whether the clock left it open.
+fn check(map: &Map, now: Moment, key: &[u8], found: Option<&[u8]>, context: &str) -> bool {
+    let expected = lookup(map, now, key);
+    let is_right = match expected {
+        Expected::Absent => found.is_none(),
+        Expected::Present(value) => found == Some(value),
+        Expected::Either(value) => found.is_none_or(|found| found == value),
+    };
+    assert!(
+        is_right,
+        "{context}: key {}, found {:?}, entry {:?}, clock {now:?}",
+        short(key),
+        found.map(short),
+        map.get(key).map(|(value, deadline)| (short(value), deadline)),
+    );
+    matches!(expected, Expected::Either(_))
+}
+
+/// The rows of a scan at a time.
+fn walk_over(map: &Map, now: Moment, of: &Of, seqno_max: u64) -> Walk {
+    let rows = map.iter().filter(|(key, _)| of.contains(key)).filter_map(|(key, entry)| {
+        let (value, deadline) = entry;
+        let presence = match lookup(map, now, key) {
+            Expected::Absent => return None,
+            Expected::Present(_) => Presence::Certain,
+            Expected::Either(_) => Presence::Unknown,
+        };
+        let expires = (*deadline != NEVER).then_some((deadline.earliest, deadline.latest));
+        Some(walk::Expected { key: key.clone(), value: Arc::clone(value), expires, presence })
+    });
+    Walk::new(rows.collect(), seqno_max)
+}
+
 impl Model {
     fn lookup(&self, key: &[u8]) -> Expected<'_> {
-        let now = self.clock.now();
-        match self.map.get(key) {
-            None => Expected::Absent,
-            Some((_, deadline)) if deadline.latest <= now.earliest => Expected::Absent,
-            Some((value, deadline)) if deadline.earliest > now.latest => Expected::Present(value),
-            Some((value, _)) => Expected::Either(value),
-        }
+        lookup(&self.map, self.clock.now(), key)
     }
 
     fn check(&mut self, key: &[u8], found: Option<&[u8]>, context: &str) {
-        let short =
-            |bytes: &[u8]| format!("{} bytes {:x?}", bytes.len(), &bytes[..bytes.len().min(24)]);
-        let is_right = match self.lookup(key) {
-            Expected::Absent => found.is_none(),
-            Expected::Present(value) => found == Some(value),
-            Expected::Either(value) => found.is_none_or(|found| found == value),
-        };
-        assert!(
-            is_right,
-            "{context}: key {}, found {:?}, entry {:?}, clock {:?}",
-            short(key),
-            found.map(short),
-            self.map.get(key).map(|(value, deadline)| (short(value), deadline)),
-            self.clock.now(),
-        );
-        match self.lookup(key) {
-            Expected::Either(_) => self.undecided += 1,
-            _ => self.decided += 1,
+        match check(&self.map, self.clock.now(), key, found, context) {
+            true => self.undecided += 1,
+            false => self.decided += 1,
         }
+    }
+
+    fn walk(&mut self, of: &Of) -> Walk {
+        let walk = walk_over(&self.map, self.clock.now(), of, u64::MAX);
+        let (decided, undecided) = walk.counts();
+        self.decided += decided;
+        self.undecided += undecided;
+        walk
     }
 }
 
@@ -291,10 +352,10 @@ impl Change {
 
     fn apply(self, model: &mut Model, stamp: Moment) {
         match self {
-            Change::Put(key, value) => model.map.insert(key, (value, NEVER)),
+            Change::Put(key, value) => model.map.insert(key, (value.into(), NEVER)),
             Change::PutFor(key, value, ttl) => {
                 let secs = (ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)).max(1);
-                model.map.insert(key, (value, stamp.plus_secs(secs)))
+                model.map.insert(key, (value.into(), stamp.plus_secs(secs)))
             }
             Change::Delete(key) => model.map.remove(&key),
         };
@@ -345,13 +406,40 @@ impl Bytes {
     }
 }
 
+/// A snapshot and what it should show.
+struct Open<'b> {
+    snapshot: Snapshot<'b>,
+    map: Map,
+    now: Moment,
+}
+
+/// A scan left half read.
+struct HalfRead<'b> {
+    scan: Scan<'b>,
+    walk: Walk,
+}
+
+/// What happens between two openings of the bucket.
+struct Session<'b> {
+    bucket: &'b Bucket,
+    snapshots: Vec<Open<'b>>,
+    scans: Vec<HalfRead<'b>>,
+}
+
+/// How a session ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Reopen,
+    Kill,
+    Done,
+}
+
 /// A history on its way.
 struct History {
     plan: Plan,
     rng: Rng,
     env: Arc<ManualEnv>,
     bytes: Bytes,
-    bucket: Option<Bucket>,
     model: Model,
     /// Puts outnumber deletes.
     is_filling: bool,
@@ -361,14 +449,13 @@ struct History {
     deletes: u64,
     /// Lengths of the index that were seen.
     index_lens: Vec<u64>,
+    /// How often a snapshot was read that something had been committed since.
+    old_reads: u64,
 }
 
 impl History {
     fn new(plan: Plan, seed: u64) -> History {
         let env = Arc::new(ManualEnv::new(START, seed));
-        let bytes = Bytes::new(plan.place);
-        let bucket =
-            Bucket::create_on(bytes.disk(), Arc::<ManualEnv>::clone(&env), plan.options()).unwrap();
         let clock = ModelClock {
             env: Arc::clone(&env),
             // The time of creation is the first stamp.
@@ -380,19 +467,15 @@ impl History {
             plan,
             rng: Rng::with_seed(seed),
             env,
-            bytes,
-            bucket: Some(bucket),
+            bytes: Bytes::new(plan.place),
             model: Model { map: BTreeMap::new(), clock, undecided: 0, decided: 0 },
             is_filling: true,
             step: 0,
             puts: 0,
             deletes: 0,
             index_lens: Vec::new(),
+            old_reads: 0,
         }
-    }
-
-    fn bucket(&self) -> &Bucket {
-        self.bucket.as_ref().unwrap()
     }
 
     fn context(&self, doing: &str) -> String {
@@ -408,6 +491,56 @@ impl History {
     fn draw_absent_key(&mut self) -> Vec<u8> {
         let index = self.plan.key_count + self.rng.usize(..1000);
         self.plan.keys.key(index)
+    }
+
+    /// A key, or something near one.
+    fn draw_place(&mut self) -> Vec<u8> {
+        let mut key = self.draw_key();
+        match self.rng.u8(..8) {
+            0 => key.truncate(self.rng.usize(..=key.len())),
+            1 => key.push(*self.rng.choice(&[0, 1, 255]).unwrap()),
+            2 => key = self.draw_absent_key(),
+            3 => {
+                if let Some(last) = key.last_mut() {
+                    *last = last.wrapping_add(*self.rng.choice(&[1, 255]).unwrap());
+                }
+            }
+            _ => {}
+        }
+        key
+    }
+
+    fn draw_bound(&mut self) -> Bound<Vec<u8>> {
+        match self.rng.u8(..5) {
+            0 => Bound::Unbounded,
+            1 | 2 => Bound::Excluded(self.draw_place()),
+            _ => Bound::Included(self.draw_place()),
+        }
+    }
+
+    /// Everything, a prefix, or a range with its ends in any order.
+    fn draw_of(&mut self) -> Of {
+        match self.rng.u8(..10) {
+            0 | 1 => Of::Prefix(Vec::new()),
+            2..5 => {
+                let mut prefix = self.draw_place();
+                if self.rng.bool() {
+                    prefix.truncate(self.rng.usize(..4));
+                }
+                Of::Prefix(prefix)
+            }
+            5 => {
+                // One place twice: at most one row.
+                let place = self.draw_place();
+                let bound = |is_included: bool, place: Vec<u8>| match is_included {
+                    true => Bound::Included(place),
+                    false => Bound::Excluded(place),
+                };
+                let from = bound(self.rng.bool(), place.clone());
+                Of::Range(from, bound(self.rng.bool(), place))
+            }
+            _ => Of::Range(self.draw_bound(), self.draw_bound()),
+        }
     }
 
     fn draw_value(&mut self) -> Vec<u8> {
@@ -444,20 +577,18 @@ impl History {
     }
 
     fn run(mut self) {
-        // Half the time the bucket fills and half the time it empties, so that the index grows and
-        // shrinks.
-        let phase = (self.plan.steps / 6).max(1);
-        for step in 0..self.plan.steps {
-            self.step = step;
-            self.is_filling = (step / phase).is_multiple_of(2);
-            if step % phase == phase / 2 {
-                self.sweep();
-            }
-            self.take_step();
+        let env = Arc::<ManualEnv>::clone(&self.env);
+        let mut bucket = Bucket::create_on(self.bytes.disk(), env, self.plan.options()).unwrap();
+        loop {
+            bucket = match self.session(&bucket) {
+                Ending::Reopen => self.reopen(bucket),
+                Ending::Kill => self.kill(bucket),
+                Ending::Done => break,
+            };
         }
-        self.check_all("at the end");
-        self.reopen();
-        self.check_all("reopened at the end");
+        self.check_all(&bucket, "at the end");
+        let bucket = self.reopen(bucket);
+        self.check_all(&bucket, "reopened at the end");
         let distinct: BTreeSet<u64> = self.index_lens.iter().copied().collect();
         if self.plan.key_count >= 600 && self.plan.steps >= 900 {
             assert!(
@@ -465,6 +596,7 @@ impl History {
                 "the index never grew or never shrank: {}",
                 self.context(&format!("{:?}", self.index_lens))
             );
+            assert!(self.old_reads > 20, "{}", self.context("hardly an old snapshot was read"));
         }
         assert!(
             self.model.undecided * 4 < self.model.decided,
@@ -474,29 +606,74 @@ impl History {
         );
     }
 
-    fn take_step(&mut self) {
-        match self.rng.u16(..1000) {
-            0..280 => self.commit_one(),
-            280..380 => self.delete_one(),
-            380..500 => self.commit_batch(),
-            500..700 => self.look_up(),
-            700..780 => self.look_up_many(),
-            780..850 => self.move_clock(),
-            850..870 => self.flush(),
-            870..880 => self.reopen(),
-            880..890 => self.kill(),
-            890..910 => self.check_all("now and then"),
-            _ => self.look_up_absent(),
+    /// Takes steps until the bucket must be opened again, or all are taken.
+    fn session(&mut self, bucket: &Bucket) -> Ending {
+        // Half the time the bucket fills and half the time it empties, so that the index grows and
+        // shrinks.
+        let phase = (self.plan.steps / 6).max(1);
+        let mut session = Session { bucket, snapshots: Vec::new(), scans: Vec::new() };
+        let mut ending = Ending::Done;
+        while self.step < self.plan.steps {
+            self.is_filling = (self.step / phase).is_multiple_of(2);
+            if self.step % phase == phase / 2 {
+                self.sweep(bucket);
+            }
+            let end = self.take_step(&mut session);
+            self.step += 1;
+            if let Some(end) = end {
+                ending = end;
+                break;
+            }
         }
+        for open in &session.snapshots {
+            self.check_snapshot(open, session.bucket.snapshot().seqno());
+        }
+        let context = self.context("end of a half-read scan");
+        for HalfRead { scan, walk } in &mut session.scans {
+            walk.drain(scan, &context);
+        }
+        // A copy of a file is not a moment of it while other threads write.
+        if ending == Ending::Kill && self.plan.place == Place::File && self.plan.background {
+            ending = Ending::Reopen;
+        }
+        if ending == Ending::Kill {
+            self.bytes.fork(self.step);
+        }
+        ending
     }
 
-    fn commit_one(&mut self) {
+    fn take_step(&mut self, session: &mut Session<'_>) -> Option<Ending> {
+        let bucket = session.bucket;
+        match self.rng.u16(..1000) {
+            0..250 => self.commit_one(bucket),
+            250..340 => self.delete_one(bucket),
+            340..450 => self.commit_batch(bucket),
+            450..560 => self.look_up(bucket),
+            560..620 => self.look_up_many(bucket),
+            620..680 => self.move_clock(),
+            680..700 => self.flush(bucket),
+            700..708 => return Some(Ending::Reopen),
+            708..716 => return Some(Ending::Kill),
+            716..730 => self.check_all(bucket, "now and then"),
+            730..800 => self.scan(bucket),
+            800..820 => self.begin_scan(session),
+            820..850 => self.go_on_with_a_scan(session),
+            850..890 => self.take_snapshot(session),
+            890..950 => self.read_a_snapshot(session),
+            950..965 => self.drop_a_snapshot(session),
+            // COMPACT: steps of compaction go here (all of it, and one slice of the automatic
+            // kind), and to `every_combination`. Nothing else changes: the model does not see them.
+            _ => self.look_up_absent(bucket),
+        }
+        None
+    }
+
+    fn commit_one(&mut self, bucket: &Bucket) {
         let change = self.draw_change();
-        let bucket = self.bucket();
         let result = match &change {
             Change::Put(key, value) => bucket.put(key, value),
             Change::PutFor(key, value, ttl) => bucket.put_for(key, value, *ttl),
-            Change::Delete(_) => return self.delete_one(),
+            Change::Delete(_) => return self.delete_one(bucket),
         };
         result.unwrap_or_else(|error| panic!("{}: {error}", self.context("put")));
         self.puts += 1;
@@ -504,7 +681,7 @@ impl History {
         change.apply(&mut self.model, stamp);
     }
 
-    fn delete_one(&mut self) {
+    fn delete_one(&mut self, bucket: &Bucket) {
         let key = if self.rng.u8(..8) == 0 { self.draw_absent_key() } else { self.draw_key() };
         let expected = match self.model.lookup(&key) {
             Expected::Absent => false,
@@ -513,7 +690,7 @@ impl History {
             // stamp.
             Expected::Either(_) => return,
         };
-        let deleted = self.bucket().delete(&key);
+        let deleted = bucket.delete(&key);
         let deleted = deleted.unwrap_or_else(|error| panic!("{}: {error}", self.context("delete")));
         assert_eq!(deleted, expected, "{}", self.context("delete"));
         if deleted {
@@ -523,7 +700,7 @@ impl History {
         }
     }
 
-    fn commit_batch(&mut self) {
+    fn commit_batch(&mut self, bucket: &Bucket) {
         let count = match self.rng.u8(..20) {
             0 => 0,
             1 => self.rng.usize(200..400),
@@ -539,18 +716,18 @@ impl History {
                 Change::Put(key, _) | Change::PutFor(key, _, _) => Change::Delete(key),
             }));
         }
-        self.commit_changes(changes);
+        self.commit_changes(bucket, changes);
     }
 
-    fn commit_changes(&mut self, changes: Vec<Change>) {
+    fn commit_changes(&mut self, bucket: &Bucket, changes: Vec<Change>) {
         let mut batch = Batch::new();
         changes.iter().for_each(|change| change.add_to(&mut batch));
         assert_eq!(batch.len(), changes.len());
         let durability = durability(&mut self.rng);
         let result = if self.rng.bool() {
-            self.bucket().commit(batch)
+            bucket.commit(batch)
         } else {
-            self.bucket().commit_with(batch, durability)
+            bucket.commit_with(batch, durability)
         };
         result.unwrap_or_else(|error| panic!("{}: {error}", self.context("commit")));
         if changes.is_empty() {
@@ -564,7 +741,7 @@ impl History {
     }
 
     /// Puts or deletes most keys there can be, in one batch.
-    fn sweep(&mut self) {
+    fn sweep(&mut self, bucket: &Bucket) {
         let mut changes = Vec::new();
         for index in 0..self.plan.key_count {
             if self.rng.u8(..20) == 0 {
@@ -577,40 +754,175 @@ impl History {
             });
         }
         self.rng.shuffle(&mut changes);
-        self.commit_changes(changes);
-        self.check_all("after a sweep");
+        self.commit_changes(bucket, changes);
+        self.check_all(bucket, "after a sweep");
     }
 
-    fn look_up(&mut self) {
+    fn look_up(&mut self, bucket: &Bucket) {
         let key = self.draw_key();
         let context = self.context("get");
-        let bucket = self.bucket.as_ref().unwrap();
         let value = bucket.get(&key).unwrap_or_else(|error| panic!("{context}: {error}"));
         self.model.check(&key, value.as_deref(), &context);
         let exists = bucket.exists(&key).unwrap_or_else(|error| panic!("{context}: {error}"));
         assert_eq!(exists, value.is_some(), "{context}");
     }
 
-    fn look_up_absent(&mut self) {
+    fn look_up_absent(&mut self, bucket: &Bucket) {
         let key = self.draw_absent_key();
         let context = self.context("get an absent key");
-        assert!(self.bucket().get(&key).unwrap().is_none(), "{context}");
-        assert!(!self.bucket().exists(&key).unwrap(), "{context}");
+        assert!(bucket.get(&key).unwrap().is_none(), "{context}");
+        assert!(!bucket.exists(&key).unwrap(), "{context}");
     }
 
-    fn look_up_many(&mut self) {
+    fn look_up_many(&mut self, bucket: &Bucket) {
         let count = self.rng.usize(..40);
         let mut keys: Vec<Vec<u8>> = Vec::with_capacity(count);
         for _ in 0..count {
             keys.push(if self.rng.u8(..5) == 0 { self.draw_absent_key() } else { self.draw_key() });
         }
         let context = self.context("get_many");
-        let bucket = self.bucket.as_ref().unwrap();
         let values = bucket.get_many(&keys).unwrap_or_else(|error| panic!("{context}: {error}"));
         assert_eq!(values.len(), keys.len(), "{context}");
         for (key, value) in keys.iter().zip(&values) {
             self.model.check(key, value.as_deref(), &context);
         }
+    }
+
+    fn scan(&mut self, bucket: &Bucket) {
+        let of = self.draw_of();
+        let walk = self.model.walk(&of);
+        let scan = match &of {
+            Of::Prefix(prefix) => bucket.scan(prefix),
+            Of::Range(from, to) => bucket.range((from.clone(), to.clone())),
+        };
+        self.read_all(scan, walk, &format!("scan {of:?}"));
+    }
+
+    /// Reads a scan to its end in one of several ways.
+    fn read_all(&mut self, mut scan: Scan<'_>, mut walk: Walk, doing: &str) {
+        let context = self.context(doing);
+        match self.rng.u8(..5) {
+            0 => walk.drain(&mut scan, &context),
+            1 => walk.drain_back(&mut scan, &context),
+            // From both ends until they meet.
+            2 => {
+                while match self.rng.bool() {
+                    true => walk.next(&mut scan, &context),
+                    false => walk.next_back(&mut scan, &context),
+                } {}
+                assert!(scan.next().is_none() && scan.next_back().is_none(), "{context}");
+            }
+            _ => {
+                let moves = self.rng.usize(1..30);
+                self.roam(&mut scan, &mut walk, moves, &context);
+            }
+        }
+    }
+
+    /// Reads here and there, until there is nothing where it reads.
+    fn roam(&mut self, scan: &mut Scan<'_>, walk: &mut Walk, moves: usize, context: &str) -> bool {
+        (0..moves).all(|_| match self.rng.u8(..10) {
+            0..4 => walk.next(scan, context),
+            4..8 => walk.next_back(scan, context),
+            8 => walk.seek(scan, &self.draw_place(), context),
+            _ => walk.seek_back(scan, &self.draw_place(), context),
+        })
+    }
+
+    /// Starts a scan that later steps go on with.
+    fn begin_scan(&mut self, session: &mut Session<'_>) {
+        let of = self.draw_of();
+        let walk = self.model.walk(&of);
+        let scan = match &of {
+            Of::Prefix(prefix) => session.bucket.scan(prefix),
+            Of::Range(from, to) => session.bucket.range((from.clone(), to.clone())),
+        };
+        session.scans.truncate(SCANS - 1);
+        session.scans.push(HalfRead { scan, walk });
+        // Some are not touched before something else has happened.
+        if self.rng.bool() {
+            self.go_on_with_a_scan(session);
+        }
+    }
+
+    fn go_on_with_a_scan(&mut self, session: &mut Session<'_>) {
+        if session.scans.is_empty() {
+            return;
+        }
+        let at = self.rng.usize(..session.scans.len());
+        let HalfRead { mut scan, mut walk } = session.scans.swap_remove(at);
+        let (context, moves) = (self.context("a scan left half read"), self.rng.usize(1..8));
+        if self.roam(&mut scan, &mut walk, moves, &context) {
+            session.scans.push(HalfRead { scan, walk });
+        }
+    }
+
+    fn take_snapshot(&mut self, session: &mut Session<'_>) {
+        if session.snapshots.len() >= SNAPSHOTS {
+            return self.drop_a_snapshot(session);
+        }
+        let open = Open {
+            snapshot: session.bucket.snapshot(),
+            map: self.model.map.clone(),
+            now: self.model.clock.now(),
+        };
+        for other in &session.snapshots {
+            let (before, after) = (other.snapshot.seqno(), open.snapshot.seqno());
+            assert!(before <= after, "{}: {after} after {before}", self.context("snapshot"));
+            // A seqno stands for a state.
+            let is_same = before < after || other.map == open.map;
+            assert!(is_same, "{}: two states at {after}", self.context("snapshot"));
+        }
+        session.snapshots.push(open);
+    }
+
+    fn drop_a_snapshot(&mut self, session: &mut Session<'_>) {
+        if !session.snapshots.is_empty() {
+            let at = self.rng.usize(..session.snapshots.len());
+            drop(session.snapshots.swap_remove(at));
+        }
+    }
+
+    fn read_a_snapshot(&mut self, session: &mut Session<'_>) {
+        if session.snapshots.is_empty() {
+            return self.take_snapshot(session);
+        }
+        let open = &session.snapshots[self.rng.usize(..session.snapshots.len())];
+        let seqno = open.snapshot.seqno();
+        self.old_reads += u64::from(session.bucket.snapshot().seqno() > seqno);
+        let of = self.draw_of();
+        let walk = walk_over(&open.map, open.now, &of, seqno);
+        let scan = match &of {
+            Of::Prefix(prefix) => open.snapshot.scan(prefix),
+            Of::Range(from, to) => open.snapshot.range((from.clone(), to.clone())),
+        };
+        self.read_all(scan, walk, &format!("scan {of:?} of the snapshot at {seqno}"));
+        let gets = self.rng.usize(1..20);
+        self.look_up_in(open, gets);
+    }
+
+    fn look_up_in(&mut self, open: &Open<'_>, gets: usize) {
+        let Open { snapshot, map, now } = open;
+        let context = self.context(&format!("get from the snapshot at {}", snapshot.seqno()));
+        for _ in 0..gets {
+            let key = if self.rng.u8(..8) == 0 { self.draw_absent_key() } else { self.draw_key() };
+            let value = snapshot.get(&key).unwrap_or_else(|error| panic!("{context}: {error}"));
+            check(map, *now, &key, value.as_deref(), &context);
+            let exists = snapshot.exists(&key).unwrap_or_else(|error| panic!("{context}: {error}"));
+            assert_eq!(exists, value.is_some(), "{context}");
+        }
+    }
+
+    /// Compares all rows of a snapshot, and as many lookups as that costs.
+    fn check_snapshot(&mut self, open: &Open<'_>, latest: u64) {
+        let seqno = open.snapshot.seqno();
+        self.old_reads += u64::from(latest > seqno);
+        let context = self.context(&format!("all of the snapshot at {seqno}"));
+        let all = Of::Prefix(Vec::new());
+        let mut walk = walk_over(&open.map, open.now, &all, seqno);
+        walk.clone().drain(&mut open.snapshot.scan(b""), &context);
+        walk.drain_back(&mut open.snapshot.scan(b""), &context);
+        self.look_up_in(open, 20 + open.map.len() / 4);
     }
 
     fn move_clock(&mut self) {
@@ -630,39 +942,37 @@ impl History {
         self.env.set(to);
     }
 
-    fn flush(&mut self) {
-        self.bucket().flush().unwrap_or_else(|error| panic!("{}: {error}", self.context("flush")));
+    fn flush(&mut self, bucket: &Bucket) {
+        bucket.flush().unwrap_or_else(|error| panic!("{}: {error}", self.context("flush")));
     }
 
-    fn reopen(&mut self) {
+    fn reopen(&mut self, bucket: Bucket) -> Bucket {
         let context = self.context("reopen");
-        let bucket = self.bucket.take().unwrap();
         if self.rng.bool() {
             bucket.close().unwrap_or_else(|error| panic!("{context}: {error}"));
         } else {
             drop(bucket);
         }
-        self.open(&context);
-        let report = self.bucket().mount_report();
+        let bucket = self.open("reopen");
+        let report = bucket.mount_report();
         assert_eq!(report.records_discarded, 0, "{context}");
         assert!(!report.index_rebuilt && !report.table_rebuilt, "{context}: {report:?}");
         assert_eq!(report.runs_rebuilt, 0, "{context}");
+        bucket
     }
 
-    fn kill(&mut self) {
-        // A copy of a file is not a moment of it while other threads write.
-        if self.plan.place == Place::File && self.plan.background {
-            return self.reopen();
-        }
+    /// Goes on with the copy that was made when the session ended.
+    fn kill(&mut self, bucket: Bucket) -> Bucket {
         let context = self.context("kill");
-        self.bytes.fork(self.step + 1);
-        drop(self.bucket.take());
-        self.open(&context);
-        let report = self.bucket().mount_report();
-        assert_eq!(report.records_discarded, 0, "{context}: every commit had returned");
+        drop(bucket);
+        let bucket = self.open("kill");
+        let discarded = bucket.mount_report().records_discarded;
+        assert_eq!(discarded, 0, "{context}: every commit had returned");
+        bucket
     }
 
-    fn open(&mut self, context: &str) {
+    fn open(&mut self, doing: &str) -> Bucket {
+        let context = self.context(doing);
         // What is fixed at creation is read back; what is asked for now must not matter.
         let mut options = self.plan.options();
         if self.rng.bool() {
@@ -670,26 +980,30 @@ impl History {
                 .page_size(65_536)
                 .segment_bytes_max(1 << 20)
                 .hash(HashKind::Xxh3)
+                .directories(!self.plan.directories)
                 .max_value(1);
         }
         let env = Arc::<ManualEnv>::clone(&self.env);
         let opened = Bucket::open_on(self.bytes.disk(), env, options);
-        self.bucket = Some(opened.unwrap_or_else(|error| panic!("{context}: {error}")));
+        let bucket = opened.unwrap_or_else(|error| panic!("{context}: {error}"));
         self.model.clock.remount();
         self.puts = 0;
         self.deletes = 0;
-        self.check_all(context);
+        self.check_all(&bucket, doing);
+        bucket
     }
 
-    /// Compares every key there can be.
-    fn check_all(&mut self, doing: &str) {
+    /// Compares every key there can be, by lookups and by scans.
+    fn check_all(&mut self, bucket: &Bucket, doing: &str) {
         let context = self.context(doing);
-        let bucket = self.bucket.as_ref().unwrap();
         for index in 0..self.plan.key_count {
             let key = self.plan.keys.key(index);
             let value = bucket.get(&key).unwrap_or_else(|error| panic!("{context}: {error}"));
             self.model.check(&key, value.as_deref(), &context);
         }
+        let mut walk = self.model.walk(&Of::Prefix(Vec::new()));
+        walk.clone().drain(&mut bucket.scan(b""), &context);
+        walk.drain_back(&mut bucket.scan(b""), &context);
         let stats = bucket.stats().unwrap_or_else(|error| panic!("{context}: {error}"));
         assert_eq!((stats.puts, stats.deletes), (self.puts, self.deletes), "{context}");
         assert!(stats.hits <= stats.gets, "{context}");
@@ -746,6 +1060,15 @@ fn keys_with_the_hashes_of_sentinels() {
         keys: Keys::Sentinels,
         hash: HashKind::Xxh3,
         key_count: *rng.choice(&[9, 40, 1000]).unwrap(),
+        ..Plan::draw(rng, Place::Memory, number % 2 == 0)
+    });
+}
+
+/// Keys that begin with each other, behind stems shorter and longer than what is compared at once.
+#[test]
+fn keys_that_begin_alike() {
+    run("keys_that_begin_alike", 8, |rng, number| Plan {
+        keys: Keys::Nested(*rng.choice(&[0, 3, 8, 21]).unwrap()),
         ..Plan::draw(rng, Place::Memory, number % 2 == 0)
     });
 }
