@@ -326,6 +326,18 @@ impl Keeper {
         self.fresh.push(start_page);
     }
 
+    /// Undoes adding a segment that no checkpoint has registered.
+    pub(crate) fn take_back(&mut self, core: &Core, entry: &SegmentEntry) {
+        let start_page = entry.start_page.get();
+        self.segments.remove(&start_page);
+        self.fresh.retain(|page| *page != start_page);
+        core.change_view(|view| {
+            let mut segments = Segments::clone(&view.segments);
+            segments.sealed.retain(|sealed| sealed.entry.seg_id != entry.seg_id);
+            View { segments: Arc::new(segments), ..view.clone() }
+        });
+    }
+
     /// Takes segments out of the table that nobody needs any more. The checkpoint that follows makes it so.
     pub(crate) fn remove_segments(&mut self, core: &Core, ids: &HashSet<u64>) -> Result<()> {
         let (removed, kept): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.segments)

@@ -78,9 +78,15 @@ impl Core {
         let (entry, rest) =
             output.segment.seal(&*self.disk, &self.log, self.geometry(), self.fixed.uuid)?;
         let mut keeper = self.lock_keeper();
+        let named = keeper.named.clone();
         keeper.named.retain(|named| named.seg_id.get() != output.segment.seg_id);
         keeper.add_segment(self, entry, None);
-        keeper.checkpoint(self)?;
+        if let Err(error) = keeper.checkpoint(self) {
+            // Registered and not in the index, it would bring back what is replaced from now on.
+            keeper.take_back(self, &entry);
+            keeper.named = named;
+            return Err(error);
+        }
         if let Some(rest) = rest {
             keeper.give_back(self, rest)?;
         }

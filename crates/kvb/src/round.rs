@@ -319,7 +319,11 @@ impl<'a> Round<'a> {
             return Ok(());
         }
         let entry = core.finish_output(&mut window.output, false)?;
-        let dead = core.apply_output(&window.output)?;
+        // From here on the output counts. Were it not in the index whole before an overlay is frozen, mounting would
+        // bring back what has been replaced since.
+        let dead = core.apply_output(&window.output).or_else(|error| {
+            core.latch(Err(Error::Stopped(format!("compaction could not finish: {error}"))))
+        })?;
         {
             let mut keeper = core.lock_keeper();
             for (start_page, bytes) in dead {
