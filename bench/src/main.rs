@@ -191,13 +191,15 @@ fn compare(arguments: &Arguments) -> Result<()> {
     println!("Machine: {machine}\n\nEngines: {}\n", machine::versions());
     println!(
         "{} keys of {} bytes, values of {} bytes, {} durable puts, {} blocks, {} gets per thread, \
-         rounds: {}.\n",
+         churn of {} changes per key in commits of {}, rounds: {}.\n",
         plan.keys,
         record::KEY_LEN,
         record::VALUE_LEN,
         plan.puts,
         plan.blocks,
         plan.gets,
+        plan.churn,
+        plan.churn_batch,
         arguments.rounds
     );
     for failure in &failures {

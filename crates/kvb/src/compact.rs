@@ -63,7 +63,7 @@ impl Core {
     }
 
     /// A record that cannot be read stays where it is; that is no reason to stop writing.
-    fn latch_unless_damage<T>(&self, result: Result<T>) -> Result<T> {
+    pub(crate) fn latch_unless_damage<T>(&self, result: Result<T>) -> Result<T> {
         match result {
             Err(Error::Corrupt(_)) => result,
             result => self.latch(result),

@@ -23,7 +23,8 @@ fn rewrite(core: &Core, segment: &Segment) -> Result<()> {
     core.disk.write_at(start, &copy).map_err(Error::io("write the tail once more"))
 }
 
-/// Frees segments on disk that were given up in the table only: their records must not come back when it is lost.
+/// Frees segments on disk that were given up in the table only: their records must not come back when it is lost. What is
+/// free already is written once more: if a sync failed, that may be seen and not be on disk.
 fn free_stale(core: &Core, keeper: &Keeper) -> Result<()> {
     let geometry = core.geometry();
     for free in keeper.space.iter() {
@@ -33,7 +34,7 @@ fn free_stale(core: &Core, keeper: &Keeper) -> Result<()> {
             let Ok(header) = header_at(&core.log, geometry, page) else { break };
             let Some(page_count) = header.page_count(geometry.page_size) else { break };
             let extent = Extent::new(page, page_count);
-            if header.kind() == Some(Kind::Data) && extent.end_page() <= free.end_page() {
+            if header.kind() != Some(Kind::Meta) && extent.end_page() <= free.end_page() {
                 write_passive(&*core.disk, geometry, Kind::Free, extent)?;
             }
             page = extent.end_page();
@@ -61,6 +62,12 @@ pub(crate) fn recover(core: &Core, parts: &Parts) -> Result<()> {
     for extent in parts.tail.abandoned.iter().map(named_extent).chain(pieces) {
         write_passive(&*core.disk, geometry, Kind::Free, extent)?;
         freed.push(extent);
+    }
+    // A write that was cut short may have left half a header, which leads no walk on.
+    for extent in parts.tail.untouched.iter().map(named_extent) {
+        if header_at(&core.log, geometry, extent.start_page).is_err() {
+            write_passive(&*core.disk, geometry, Kind::Free, extent)?;
+        }
     }
     // Extents nobody began stay in reserve, under new ids: a torn header may have used up the old one.
     keeper.named = parts.tail.untouched.clone();

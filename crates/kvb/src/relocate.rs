@@ -24,7 +24,8 @@ impl Core {
             self.is_moving.store(false, Ordering::Release);
             self.freeze_wanted.swap(false, Ordering::AcqRel) && self.freeze_if_due()
         };
-        if is_frozen && !self.mode.background { self.merge() } else { Ok(()) }
+        let is_due = is_frozen && !self.mode.background && !self.stopped.load(Ordering::Acquire);
+        if is_due { self.merge() } else { Ok(()) }
     }
 
     /// Makes the index name the copies in a registered output instead of their origins, but for records that were

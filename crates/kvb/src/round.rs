@@ -110,7 +110,8 @@ impl Core {
             is_background,
             victims,
         };
-        let result = round.run();
+        // Order: nothing may be written behind a write that failed, not even to give back what was taken.
+        let result = self.latch_unless_damage(round.run());
         if let Err(error) = &result {
             round.abandon();
             self.note_damage(error);
@@ -307,7 +308,10 @@ impl<'a> Round<'a> {
                 self.window = Some(Window { output, _moving: moving });
                 Ok(())
             }
-            Err(error) => core.end_moving(None).and(Err(error)),
+            Err(error) => {
+                let failed = core.latch_unless_damage(Err(error));
+                core.end_moving(None).and(failed)
+            }
         }
     }
 

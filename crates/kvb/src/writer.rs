@@ -49,6 +49,8 @@ pub(crate) struct Writer {
     written: Vec<(u64, u64)>,
     /// Segments the group filled.
     pub(crate) filled: Vec<Segment>,
+    /// Segments the group filled and handed over already, because it is larger than one.
+    handed_over: Vec<Arc<Unsealed>>,
 }
 
 /// What a group needs.
@@ -80,6 +82,7 @@ impl Writer {
             changes: Vec::new(),
             written: Vec::new(),
             filled: Vec::new(),
+            handed_over: Vec::new(),
         }
     }
 }
@@ -126,6 +129,7 @@ impl Core {
         writer.changes.clear();
         writer.changes.shrink_to(CHANGES_KEPT);
         writer.written.clear();
+        writer.handed_over.clear();
         if demand.is_big {
             self.roll(writer);
             self.hand_over(writer);
@@ -231,6 +235,8 @@ impl Core {
         let geometry = self.geometry();
         self.roll(writer);
         if demand.is_big {
+            let unsealed = writer.filled.iter().filter_map(|segment| segment.unsealed.clone());
+            writer.handed_over.extend(unsealed);
             self.hand_over(writer);
         }
         let remaining = u64::try_from(remaining).unwrap_or(u64::MAX);
@@ -351,10 +357,10 @@ impl Core {
         if keep.snapshot == 0 {
             view.active.forget_history();
         }
-        for segment in writer.filled.iter().chain(&writer.active) {
-            if let Some(unsealed) = &segment.unsealed {
-                view.active.hold(&unsealed.hold, unsealed.start);
-            }
+        let still_here = writer.filled.iter().chain(&writer.active);
+        let still_here = still_here.filter_map(|segment| segment.unsealed.as_ref());
+        for unsealed in writer.handed_over.iter().chain(still_here) {
+            view.active.hold(&unsealed.hold, unsealed.start);
         }
         for chunk in writer.changes.chunks(AHEAD) {
             // Independent loads first: their cache misses overlap.

@@ -3,33 +3,53 @@
 //! A history runs once on a simulated disk that records every operation. For every prefix of the record, images
 //! are made that a disk may legally show after power loss there; each is mounted and must hold exactly the state
 //! after some commit that is not older than the last one acknowledged as durable and not newer than the last one
-//! begun. Then it must take another commit and open again. For some images the recovery itself is recorded and cut
-//! at every operation; the state found must be the same again.
+//! begun, by lookups and by a scan. Then it must take another commit and open again. For some images the recovery itself
+//! is recorded and cut at every operation; the state found must be the same again.
 //!
-//! Every image must also be walkable by its headers before anything is repaired, and after the recovery a reader that
-//! knows only superblocks, segments and records must see the same state.
+//! A reader that knows only superblocks, segments and records must find the state after some commit in every image before
+//! anything is repaired, and the same state as the engine after the recovery. Some images are mounted once more without
+//! their segment table, without their index image, and without both; and once more compacted, also hours later.
 //!
-//! `KVB_CRASH_SEED=n` runs with other random choices, `KVB_CRASH_IMAGES=n` with n random images a point.
+//! Histories with compaction say what must have happened in them, so that a plan that stops doing so fails.
+//!
+//! `KVB_CRASH_SEED=n` runs with other random choices, `KVB_CRASH_IMAGES=n` with n random images a point,
+//! `KVB_CRASH_PLAN=text` only the plans whose name contains the text, `KVB_CRASH_DEEP=n` takes derived structures away
+//! from one image in n.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "it counts the images it checked")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use host::{Disk, Keep, ManualEnv, Op, SimDisk, Trace};
-use kvb::{Batch, Bucket, Durability, HashKind, Options};
+use kvb::format::roster::SEGMENT_GUARD;
+use kvb::format::segment::{Kind, SegmentHeader};
+use kvb::{Batch, Bucket, Compact, Durability, HashKind, Options};
 
+/// Of the random choices, if no other is asked for.
+const SEED: u64 = 1;
 const START_NS: u64 = 1_700_000_000_000_000_000;
-const KEYS: u64 = 70;
+const SECOND_NS: u64 = 1_000_000_000;
+const HOUR_NS: u64 = 3600 * SECOND_NS;
 const COUNTER: &[u8] = b"commit number";
+const LATER: &[u8] = b"written after recovery";
 
+#[path = "support/destroy.rs"]
+mod destroy;
 #[path = "support/seed_reader.rs"]
 mod seed_reader;
 
-type State = BTreeMap<Vec<u8>, Vec<u8>>;
+/// Value and deadline of every key that was put and not deleted.
+type State = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn alive(state: &State, now_ns: u64) -> Rows {
+    let alive = state.iter().filter(|(_, (_, deadline))| *deadline > now_ns);
+    alive.map(|(key, (value, _))| (key.clone(), value.clone())).collect()
+}
 
 /// One kind of history.
 #[derive(Clone)]
@@ -37,35 +57,83 @@ struct Plan {
     name: &'static str,
     commits: u64,
     options: Options,
+    page_size: usize,
+    /// Different keys.
+    keys: u64,
     /// Durability of the n-th commit.
     durability: fn(u64) -> Durability,
     /// Operations in the n-th batch.
     batch: fn(u64) -> u64,
     /// Length of a value.
     value: fn(u64) -> usize,
+    /// Of sixteen operations so many are deletes.
+    deletes: u8,
+    /// Seconds until a value of the n-th commit expires.
+    ttl_secs: fn(u64) -> u64,
     /// What happens after the n-th commit.
     after: fn(u64) -> After,
+    /// What must have happened in the end.
+    expects: &'static [Event],
     /// Look at one point in so many.
     stride: usize,
+    /// Take away what is derived, and compact, one image in so many.
+    deep_stride: usize,
     /// Cut the recovery of one image in so many.
     recovery_stride: usize,
     /// Random images for every cut of a recovery.
     recovery_images: u64,
 }
 
-#[derive(PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum After {
     Nothing,
     Flush,
     Reopen,
+    Compact(Compact),
+    /// Compact with a snapshot open that sees the state before.
+    CompactUnderSnapshot(Compact),
+    /// Keep a snapshot open until `DropSnapshots`, or until the bucket is closed.
+    Snapshot,
+    DropSnapshots,
+    /// Let so many hours pass, then compact.
+    WaitAndCompact(u64, Compact),
+}
+
+/// What the record of a history shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A segment of moved records was sealed.
+    Moved,
+    /// A checkpoint had a guard in its roster.
+    Guard,
+    /// A segment was begun where another one had been.
+    Reused,
+    /// A moved segment was written where another one had been.
+    ReusedForMoved,
+    /// A checkpoint said that the image names segments that are gone.
+    ImageGone,
+    /// An image was installed while there was a guard.
+    MergedBesideGuard,
+    /// A segment table was written that leaves segments out which an earlier one had.
+    Table,
 }
 
 /// A history that ran: its record, and the state after each commit.
 struct History {
     trace: Trace,
     states: Vec<State>,
-    /// Per number of operations: commits acknowledged durable, and commits begun.
-    bounds: Vec<(u64, u64)>,
+    /// Per number of operations.
+    bounds: Vec<Bounds>,
+}
+
+/// What holds at a point of a history.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bounds {
+    /// Commits acknowledged durable.
+    least: u64,
+    /// Commits begun.
+    most: u64,
+    now_ns: u64,
 }
 
 fn key(n: u64) -> Vec<u8> {
@@ -91,69 +159,229 @@ fn hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-fn env(seed: u64) -> Arc<ManualEnv> {
-    Arc::new(ManualEnv::new(START_NS, seed))
+fn env_at(now_ns: u64, seed: u64) -> Arc<ManualEnv> {
+    Arc::new(ManualEnv::new(now_ns, seed))
 }
 
-/// Acknowledged and begun commits are noted in the record as even and odd marks.
-fn run(plan: &Plan, seed: u64) -> History {
-    let disk = SimDisk::new();
-    let env = env(seed);
-    let mut random = fastrand::Rng::with_seed(seed);
-    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-    let mut bucket = Bucket::create_on(shared, env.clone(), plan.options.clone()).unwrap();
-    disk.mark(0);
-    let mut states = vec![State::new()];
-    for number in 1..=plan.commits {
-        env.advance(1_000_000);
-        let mut state = states.last().unwrap().clone();
+/// Kinds of marks in the record, in the lowest bits.
+const BEGUN: u64 = 0;
+const ACKNOWLEDGED: u64 = 1;
+const TIME: u64 = 2;
+
+/// A history on its way.
+struct Run<'a> {
+    plan: &'a Plan,
+    disk: SimDisk,
+    env: Arc<ManualEnv>,
+    now_ns: u64,
+    random: fastrand::Rng,
+    states: Vec<State>,
+}
+
+impl Run<'_> {
+    fn mark(&self, kind: u64, value: u64) {
+        self.disk.mark(value << 2 | kind);
+    }
+
+    fn advance(&mut self, nanos: u64) {
+        self.env.advance(nanos);
+        self.now_ns += nanos;
+        self.mark(TIME, (self.now_ns - START_NS) / 1_000_000);
+    }
+
+    fn commit(&mut self, bucket: &Bucket, number: u64) {
+        self.advance(1_000_000);
+        let mut state = self.states.last().unwrap().clone();
         let mut batch = Batch::new();
-        for _ in 0..(plan.batch)(number) {
-            let key = key(random.u64(0..KEYS));
-            if random.u8(0..4) == 0 {
+        for _ in 0..(self.plan.batch)(number) {
+            let key = key(self.random.u64(0..self.plan.keys));
+            if self.random.u8(0..16) < self.plan.deletes {
                 batch.delete(&key);
                 state.remove(&key);
             } else {
-                let value = vec![random.u8(..); (plan.value)(number)];
-                batch.put_for(&key, &value, Duration::from_secs(1 << 20));
-                state.insert(key, value);
+                let value = vec![self.random.u8(..); (self.plan.value)(number)];
+                let secs = (self.plan.ttl_secs)(number);
+                batch.put_for(&key, &value, Duration::from_secs(secs));
+                state.insert(key, (value, self.now_ns + secs * SECOND_NS));
             }
         }
-        batch.put(COUNTER, number.to_le_bytes());
-        state.insert(COUNTER.to_vec(), number.to_le_bytes().to_vec());
-        states.push(state);
-        let durability = (plan.durability)(number);
-        disk.mark(number * 2 + 1);
+        let counter = number.to_le_bytes();
+        batch.put(COUNTER, counter);
+        state.insert(COUNTER.to_vec(), (counter.to_vec(), u64::MAX));
+        self.states.push(state);
+        let durability = (self.plan.durability)(number);
+        self.mark(BEGUN, number);
         bucket.commit_with(batch, durability).unwrap();
         if durability != Durability::Relaxed {
-            disk.mark(number * 2);
-        }
-        match (plan.after)(number) {
-            After::Nothing => {}
-            After::Flush => {
-                bucket.flush().unwrap();
-                disk.mark(number * 2);
-            }
-            After::Reopen => {
-                bucket.close().unwrap();
-                disk.mark(number * 2);
-                let shared: Arc<dyn Disk> = Arc::new(disk.reopen());
-                bucket = Bucket::open_on(shared, env.clone(), plan.options.clone()).unwrap();
-            }
+            self.mark(ACKNOWLEDGED, number);
         }
     }
-    bucket.close().unwrap();
-    disk.mark(plan.commits * 2);
-    let trace = disk.trace();
-    let (mut acknowledged, mut begun) = (0, 0);
-    let mut bounds = vec![(0, 0)];
+
+    fn check_snapshot(&self, snapshot: &kvb::Snapshot<'_>, state: &State, now_ns: u64) {
+        let wanted = alive(state, now_ns);
+        for n in 0..self.plan.keys {
+            let found = snapshot.get(key(n)).unwrap().map(|value| value.to_vec());
+            assert_eq!(found.as_ref(), wanted.get(&key(n)), "{}: snapshot", self.plan.name);
+        }
+        let rows = snapshot.scan(b"").map(|row| row.unwrap());
+        let rows: Rows = rows.map(|row| (row.key().to_vec(), row.value().to_vec())).collect();
+        assert!(rows == wanted, "{}: scan of a snapshot", self.plan.name);
+    }
+
+    /// Runs commits from `number` on until the bucket is to be reopened; gives the next number.
+    fn session(&mut self, bucket: &Bucket, mut number: u64) -> u64 {
+        let mut snapshots = Vec::new();
+        while number <= self.plan.commits {
+            self.commit(bucket, number);
+            let last = || self.states.last().unwrap().clone();
+            match (self.plan.after)(number) {
+                After::Nothing => {}
+                After::Flush => {
+                    bucket.flush().unwrap();
+                    self.mark(ACKNOWLEDGED, number);
+                }
+                After::Reopen => {
+                    number += 1;
+                    break;
+                }
+                After::Compact(kind) => {
+                    bucket.compact(kind).unwrap();
+                }
+                After::CompactUnderSnapshot(kind) => {
+                    let snapshot = bucket.snapshot();
+                    bucket.compact(kind).unwrap();
+                    self.check_snapshot(&snapshot, &last(), self.now_ns);
+                }
+                After::Snapshot => snapshots.push((bucket.snapshot(), last(), self.now_ns)),
+                After::DropSnapshots => {
+                    for (snapshot, state, now_ns) in snapshots.drain(..) {
+                        self.check_snapshot(&snapshot, &state, now_ns);
+                    }
+                }
+                After::WaitAndCompact(hours, kind) => {
+                    self.advance(hours * HOUR_NS);
+                    bucket.compact(kind).unwrap();
+                }
+            }
+            number += 1;
+        }
+        for (snapshot, state, now_ns) in &snapshots {
+            self.check_snapshot(snapshot, state, *now_ns);
+        }
+        number
+    }
+}
+
+fn run(plan: &Plan, seed: u64) -> History {
+    let mut run = Run {
+        plan,
+        disk: SimDisk::new(),
+        env: env_at(START_NS, seed),
+        now_ns: START_NS,
+        random: fastrand::Rng::with_seed(seed),
+        states: vec![State::new()],
+    };
+    let shared: Arc<dyn Disk> = Arc::new(run.disk.clone());
+    let mut bucket = Bucket::create_on(shared, run.env.clone(), plan.options.clone()).unwrap();
+    run.mark(ACKNOWLEDGED, 0);
+    let mut number = 1;
+    loop {
+        number = run.session(&bucket, number);
+        bucket.close().unwrap();
+        run.mark(ACKNOWLEDGED, number - 1);
+        if number > plan.commits {
+            break;
+        }
+        let shared: Arc<dyn Disk> = Arc::new(run.disk.reopen());
+        bucket = Bucket::open_on(shared, run.env.clone(), plan.options.clone()).unwrap();
+    }
+    let trace = run.disk.trace();
+    let mut now = Bounds { now_ns: START_NS, ..Bounds::default() };
+    let mut bounds = vec![now];
     for op in trace.ops() {
         if let Op::Mark(mark) = op {
-            if mark % 2 == 0 { acknowledged = mark / 2 } else { begun = mark / 2 }
+            match (mark & 3, mark >> 2) {
+                (BEGUN, number) => now.most = number,
+                (ACKNOWLEDGED, number) => now.least = number,
+                (_, millis) => now.now_ns = START_NS + millis * 1_000_000,
+            }
         }
-        bounds.push((acknowledged, begun));
+        bounds.push(now);
     }
-    History { trace, states, bounds }
+    check_events(plan, &trace, seed);
+    History { trace, states: run.states, bounds }
+}
+
+/// What the record of a history shows to have happened.
+fn events(plan: &Plan, trace: &Trace) -> BTreeSet<Event> {
+    let page_size = u64::try_from(plan.page_size).unwrap();
+    let mut events = BTreeSet::new();
+    // Segment ids by the page they were last begun at.
+    let mut begun: BTreeMap<u64, u64> = BTreeMap::new();
+    let (mut image_id, mut table_id) = (0, 0);
+    for op in trace.ops() {
+        let Op::Write { offset, data } = op else { continue };
+        if !offset.is_multiple_of(page_size) {
+            continue;
+        }
+        let header = SegmentHeader::decode(data).filter(|one| one.kind() == Some(Kind::Data));
+        if let Some(header) = header {
+            let seg_id = header.seg_id.get();
+            let before = begun.insert(*offset, seg_id);
+            if before.is_some_and(|before| before != seg_id) {
+                events.insert(if header.is_moved() {
+                    Event::ReusedForMoved
+                } else {
+                    Event::Reused
+                });
+            }
+            if header.is_moved() && header.segment_size.get() != 0 {
+                events.insert(Event::Moved);
+            }
+        }
+        let mut page = data.to_vec();
+        page.resize(plan.page_size, 0);
+        let mut file = vec![0; usize::try_from(*offset).unwrap()];
+        file.extend_from_slice(&page);
+        let Some(root) = destroy::root_at(&file, file.len() - plan.page_size) else { continue };
+        let is_guard = |flags: u32| flags & SEGMENT_GUARD != 0;
+        let has_guard = root.roster.sealed.iter().any(|entry| is_guard(entry.flags.get()));
+        let known = root.extension.image_id.get();
+        if has_guard {
+            events.insert(Event::Guard);
+            if image_id != 0 && image_id != known {
+                events.insert(Event::MergedBesideGuard);
+            }
+        }
+        image_id = known;
+        if root.extension.image_gone.get() > 0 {
+            events.insert(Event::ImageGone);
+        }
+        let table = root.extension.table_id.get();
+        if table_id != 0 && table != table_id {
+            events.insert(Event::Table);
+        }
+        table_id = table;
+    }
+    events
+}
+
+/// Other random choices may do without some of it.
+fn check_events(plan: &Plan, trace: &Trace, seed: u64) {
+    let events = events(plan, trace);
+    if seed != SEED {
+        return;
+    }
+    for expected in plan.expects {
+        assert!(events.contains(expected), "{}: no {expected:?}, only {events:?}", plan.name);
+    }
+}
+
+/// What else is done with an image.
+#[derive(Clone, Copy, PartialEq)]
+enum Depth {
+    Plain,
+    Deep,
 }
 
 /// Mounts an image and checks its state; gives the commit it holds and the record of the recovery.
@@ -161,17 +389,20 @@ fn check(
     plan: &Plan,
     image: Vec<u8>,
     states: &[State],
-    (least, most): (u64, u64),
+    bounds: Bounds,
+    depth: Depth,
     context: &str,
 ) -> (u64, Trace) {
-    // The headers must lead through the file in any state a crash can leave.
-    seed_reader::read(&image);
+    let Bounds { least, most, now_ns } = bounds;
+    check_raw(&image, states, bounds, context);
+    let destroyed = (depth == Depth::Deep).then(|| image.clone());
     let disk = SimDisk::from_image(image);
-    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-    let env = env(99);
-    env.advance(1 << 40);
-    let bucket = Bucket::open_on(shared, env, plan.options.clone())
-        .unwrap_or_else(|error| panic!("{context}: cannot open: {error}"));
+    let open = |seed| {
+        let shared: Arc<dyn Disk> = Arc::new(disk.reopen());
+        Bucket::open_on(shared, env_at(now_ns, seed), plan.options.clone())
+            .unwrap_or_else(|error| panic!("{context}: cannot open: {error}"))
+    };
+    let bucket = open(99);
     let recovery = disk.trace();
     let report = bucket.mount_report();
     // Power loss costs a walk of the tail, never the index or a table.
@@ -179,58 +410,154 @@ fn check(
         !report.index_rebuilt && !report.table_rebuilt && report.runs_rebuilt == 0,
         "{context}: {report:?}"
     );
-    let found = verify(&bucket, states, context);
+    let found = verify(plan, &bucket, states, now_ns, context);
     assert!(least <= found, "{context}: commit {least} was durable, found only {found}");
     assert!(found <= most, "{context}: commit {found} was never begun (last: {most})");
-    let seen = seed_reader::read(&disk.to_bytes()).live;
-    assert!(seen == states[usize::try_from(found).unwrap()], "{context}: read by the seed alone");
-    bucket.put(b"written after recovery", b"yes").unwrap();
+    let state = &states[usize::try_from(found).unwrap()];
+    let seen = seed_reader::read(&disk.to_bytes()).live_at(now_ns);
+    assert!(seen == alive(state, now_ns), "{context}: read by the seed alone");
+    bucket.put(LATER, b"yes").unwrap();
     let shown = bucket.mount_report().clone();
     drop(bucket);
-    let again: Arc<dyn Disk> = Arc::new(disk.reopen());
-    let bucket = Bucket::open_on(again, self::env(100), plan.options.clone()).unwrap();
+    let bucket = open(100);
     assert_eq!(
-        verify(&bucket, states, context),
+        verify(plan, &bucket, states, now_ns, context),
         found,
         "{context}: changed by reopening; {shown:?}"
     );
-    let value = bucket.get(b"written after recovery").unwrap();
+    let value = bucket.get(LATER).unwrap();
     assert_eq!(value.as_deref(), Some(&b"yes"[..]), "{context}");
+    drop(value);
     // Also what was cut must stay away when seqnos have gone past it.
-    let mut seen = seed_reader::read(&disk.to_bytes()).live;
-    assert!(seen.remove(&b"written after recovery"[..]).is_some(), "{context}");
-    assert!(seen == states[usize::try_from(found).unwrap()], "{context}: later, by the seed alone");
+    check_seed(&disk, state, now_ns, &format!("{context}: later"));
+    if let Some(image) = destroyed {
+        bucket.compact(Compact::Full).unwrap_or_else(|error| panic!("{context}: {error}"));
+        let context = format!("{context}, compacted");
+        assert_eq!(verify(plan, &bucket, states, now_ns, &context), found, "{context}");
+        check_seed(&disk, state, now_ns, &context);
+        drop(bucket);
+        check_destroyed(plan, &image, states, found, now_ns, &context);
+    }
     (found, recovery)
 }
 
-/// The number of the commit whose state the bucket holds exactly.
-fn verify(bucket: &Bucket, states: &[State], context: &str) -> u64 {
-    let counter = bucket.get(COUNTER).unwrap();
+/// A reader of the seed finds the state after some commit in an image as power loss left it.
+fn check_raw(image: &[u8], states: &[State], bounds: Bounds, context: &str) {
+    let seen = seed_reader::read(image).live_at(bounds.now_ns);
+    let counter = seen.get(COUNTER).map(|value| value[..].try_into().unwrap());
+    let found = counter.map_or(0, u64::from_le_bytes);
+    assert!(found <= bounds.most, "{context}: raw: commit {found} was never begun");
+    let wanted = alive(&states[usize::try_from(found).unwrap()], bounds.now_ns);
+    if seen != wanted {
+        let wrong = difference(&seen, &wanted);
+        panic!("{context}: raw, by the seed alone, after commit {found}: {wrong}");
+    }
+}
+
+/// A reader of the seed finds a state and what was put after the recovery.
+fn check_seed(disk: &SimDisk, state: &State, now_ns: u64, context: &str) {
+    let mut seen = seed_reader::read(&disk.to_bytes()).live_at(now_ns);
+    assert!(seen.remove(LATER).is_some(), "{context}");
+    let wanted = alive(state, now_ns);
+    if seen != wanted {
+        panic!("{context}: by the seed alone: {}", difference(&seen, &wanted));
+    }
+}
+
+/// Mounts an image without what can be rebuilt; then compacts, also hours later.
+fn check_destroyed(
+    plan: &Plan,
+    image: &[u8],
+    states: &[State],
+    found: u64,
+    now_ns: u64,
+    context: &str,
+) {
+    for (without_table, without_image) in [(true, false), (false, true), (true, true)] {
+        let mut damaged = image.to_vec();
+        if without_image {
+            destroy::index_image(&mut damaged, plan.page_size);
+        }
+        if without_table && !destroy::segment_table(&mut damaged, plan.page_size) {
+            continue;
+        }
+        let mut context = context.to_owned();
+        context += if without_table { "; no table" } else { "" };
+        context += if without_image { "; no image" } else { "" };
+        let disk = SimDisk::from_image(damaged);
+        let shared: Arc<dyn Disk> = Arc::new(disk.reopen());
+        let env = env_at(now_ns, 101);
+        let bucket = Bucket::open_on(shared, env.clone(), plan.options.clone())
+            .unwrap_or_else(|error| panic!("{context}: cannot open: {error}"));
+        let report = bucket.mount_report();
+        assert_eq!((report.table_rebuilt, report.index_rebuilt), (without_table, without_image));
+        assert_eq!(verify(plan, &bucket, states, now_ns, &context), found, "{context}");
+        bucket.put(LATER, b"yes").unwrap();
+        bucket.compact(Compact::Auto).unwrap_or_else(|error| panic!("{context}: {error}"));
+        assert_eq!(verify(plan, &bucket, states, now_ns, &context), found, "{context}");
+        bucket.compact(Compact::Full).unwrap_or_else(|error| panic!("{context}: {error}"));
+        assert_eq!(verify(plan, &bucket, states, now_ns, &context), found, "{context}");
+        let state = &states[usize::try_from(found).unwrap()];
+        check_seed(&disk, state, now_ns, &context);
+        let later_ns = now_ns + 30 * HOUR_NS;
+        env.set(later_ns);
+        bucket.compact(Compact::LowSpace).unwrap_or_else(|error| panic!("{context}: {error}"));
+        assert_eq!(verify(plan, &bucket, states, later_ns, &context), found, "{context}");
+        bucket.compact(Compact::Full).unwrap_or_else(|error| panic!("{context}: {error}"));
+        assert_eq!(verify(plan, &bucket, states, later_ns, &context), found, "{context}");
+        check_seed(&disk, state, later_ns, &context);
+    }
+}
+
+fn difference(found: &Rows, wanted: &Rows) -> String {
+    let show =
+        |rows: &Rows, key: &[u8]| rows.get(key).map(|value| (value.len(), value.first().copied()));
+    let keys: BTreeSet<&Vec<u8>> = found.keys().chain(wanted.keys()).collect();
+    let wrong = keys.into_iter().filter(|key| found.get(*key) != wanted.get(*key)).take(5);
+    let wrong: Vec<String> = wrong
+        .map(|key| {
+            let name = String::from_utf8_lossy(key);
+            format!("{name}: found {:?}, wanted {:?}", show(found, key), show(wanted, key))
+        })
+        .collect();
+    wrong.join("; ")
+}
+
+/// The number of the commit whose state the bucket holds exactly, by lookups and by a scan.
+fn verify(plan: &Plan, bucket: &Bucket, states: &[State], now_ns: u64, context: &str) -> u64 {
+    let counter = bucket.get(COUNTER).unwrap_or_else(|error| panic!("{context}: {error}"));
     let found = counter.map_or(0, |value| u64::from_le_bytes(value[..].try_into().unwrap()));
-    let state = &states[usize::try_from(found).unwrap()];
-    for number in 0..KEYS {
+    let wanted = alive(&states[usize::try_from(found).unwrap()], now_ns);
+    let mut got = Rows::new();
+    for number in 0..plan.keys {
         let key = key(number);
         let value = bucket.get(&key).unwrap_or_else(|error| panic!("{context}: {error}"));
-        assert_eq!(
-            value.as_deref().map(<[u8]>::len),
-            state.get(&key).map(Vec::len),
-            "{context}: key {number} after commit {found}"
-        );
-        assert!(value.as_deref() == state.get(&key).map(Vec::as_slice), "{context}: key {number}");
+        got.extend(value.map(|value| (key, value.to_vec())));
+    }
+    got.extend(wanted.get(COUNTER).map(|value| (COUNTER.to_vec(), value.clone())));
+    if got != wanted {
+        panic!("{context}: lookups after commit {found}: {}", difference(&got, &wanted));
+    }
+    let rows = bucket.scan(b"").map(|row| row.unwrap_or_else(|error| panic!("{context}: {error}")));
+    let mut rows: Rows = rows.map(|row| (row.key().to_vec(), row.value().to_vec())).collect();
+    rows.remove(LATER);
+    if rows != wanted {
+        panic!("{context}: a scan after commit {found}: {}", difference(&rows, &wanted));
     }
     found
 }
 
 fn sweep(plan: &Plan, seed: u64, random_images: u64, images: &AtomicUsize) {
+    let start = std::time::Instant::now();
     let history = run(plan, seed);
     let last = history.bounds.len() - 1;
     let mut points = history.trace.points();
     let mut count = 0_usize;
+    let is_created = |op: &Op| matches!(op, Op::Mark(ACKNOWLEDGED));
+    let created = history.trace.ops().iter().position(is_created).unwrap();
     while let Some(point) = points.advance() {
         let upto = point.upto();
-        let created = history.bounds[..=upto].len() > 1
-            && history.trace.ops()[..upto].iter().any(|op| matches!(op, Op::Mark(0)));
-        if !created || (upto % plan.stride != 0 && upto != last) {
+        if upto <= created || (upto % plan.stride != 0 && upto != last) {
             continue;
         }
         let pending = point.pending();
@@ -246,15 +573,19 @@ fn sweep(plan: &Plan, seed: u64, random_images: u64, images: &AtomicUsize) {
         for keep in keeps {
             let context = format!("{} seed {seed} operation {upto}/{last} {keep:?}", plan.name);
             let bounds = history.bounds[upto];
+            let is_deep = count.is_multiple_of(plan.deep_stride);
+            let depth = if is_deep { Depth::Deep } else { Depth::Plain };
             let (found, recovery) =
-                check(plan, point.image(keep), &history.states, bounds, &context);
+                check(plan, point.image(keep), &history.states, bounds, depth, &context);
             count += 1;
-            if count.is_multiple_of(plan.recovery_stride) || plan.recovery_stride == 1 {
-                count += cut_recovery(plan, &recovery, &history.states, found, &context);
+            if count.is_multiple_of(plan.recovery_stride) {
+                let bounds = Bounds { least: found, most: found, ..bounds };
+                count += cut_recovery(plan, &recovery, &history.states, bounds, &context);
             }
         }
     }
-    println!("{}: {count} images of {last} operations", plan.name);
+    let seconds = start.elapsed().as_secs_f32();
+    println!("{}: {count} images of {last} operations, {seconds:.1} s", plan.name);
     images.fetch_add(count, Ordering::Relaxed);
 }
 
@@ -263,7 +594,7 @@ fn cut_recovery(
     plan: &Plan,
     recovery: &Trace,
     states: &[State],
-    found: u64,
+    bounds: Bounds,
     context: &str,
 ) -> usize {
     let mut points = recovery.points();
@@ -273,7 +604,7 @@ fn cut_recovery(
         let random = (0..plan.recovery_images).map(|n| Keep::Random(base + n));
         for keep in [Keep::None, Keep::All].into_iter().chain(random) {
             let context = format!("{context}; recovery cut at {} {keep:?}", point.upto());
-            check(plan, point.image(keep), states, (found, found), &context);
+            check(plan, point.image(keep), states, bounds, Depth::Plain, &context);
             count += 1;
         }
     }
@@ -289,15 +620,22 @@ fn plans() -> Vec<Plan> {
         name: "sync",
         commits: 60,
         options: small(),
+        page_size: 4096,
+        keys: 70,
         durability: |_| Durability::Sync,
         batch: |n| n % 5,
         value: |n| usize::try_from(n * 37 % 900).unwrap(),
+        deletes: 4,
+        ttl_secs: |_| 1 << 20,
         after: |_| After::Nothing,
+        expects: &[],
         stride: 1,
+        deep_stride: 20,
         recovery_stride: 40,
         recovery_images: 1,
     };
-    vec![
+    let mut plans = compacting(&plan);
+    plans.extend([
         Plan {
             name: "sync once",
             durability: |_| Durability::SyncOnce,
@@ -390,9 +728,167 @@ fn plans() -> Vec<Plan> {
                 .page_size(16 << 10)
                 .segment_bytes_max(64 << 10)
                 .hash(HashKind::SipHash),
+            page_size: 16 << 10,
             durability: |n| {
                 if n % 2 == 0 { Durability::Sync } else { Durability::Relaxed }
             },
+            ..plan.clone()
+        },
+        plan,
+    ]);
+    plans
+}
+
+/// Plans in which segments are compacted.
+fn compacting(plan: &Plan) -> Vec<Plan> {
+    let plan = Plan {
+        name: "compaction as it is worth it",
+        durability: |n| {
+            if n % 3 == 0 { Durability::SyncOnce } else { Durability::Relaxed }
+        },
+        commits: 60,
+        keys: 40,
+        batch: |n| 3 + n % 5,
+        value: |n| usize::try_from(100 + n * 37 % 700).unwrap(),
+        after: |n| if n % 4 == 0 { After::Compact(Compact::Auto) } else { After::Nothing },
+        options: small().overlay_min(16),
+        expects: &[Event::Moved, Event::Reused, Event::ImageGone],
+        deep_stride: 6,
+        recovery_stride: 60,
+        ..plan.clone()
+    };
+    vec![
+        Plan {
+            name: "full compaction with guards",
+            commits: 30,
+            deletes: 8,
+            after: |n| if n % 5 == 0 { After::Compact(Compact::Full) } else { After::Nothing },
+            expects: &[Event::Moved, Event::Guard, Event::Reused, Event::ImageGone],
+            ..plan.clone()
+        },
+        Plan {
+            name: "compaction in little space",
+            commits: 40,
+            deletes: 7,
+            after: |n| if n % 6 == 0 { After::Compact(Compact::LowSpace) } else { After::Nothing },
+            expects: &[Event::Moved, Event::Reused, Event::ImageGone],
+            ..plan.clone()
+        },
+        Plan {
+            name: "compaction under snapshots",
+            commits: 36,
+            deletes: 8,
+            options: small().overlay_min(12),
+            after: |n| match n % 12 {
+                2 => After::Snapshot,
+                5 => After::Compact(Compact::Full),
+                7 => After::CompactUnderSnapshot(Compact::Auto),
+                9 => After::DropSnapshots,
+                10 => After::Compact(Compact::Auto),
+                11 => After::CompactUnderSnapshot(Compact::Full),
+                _ => After::Nothing,
+            },
+            expects: &[Event::Moved, Event::Guard, Event::MergedBesideGuard, Event::ReusedForMoved],
+            ..plan.clone()
+        },
+        Plan {
+            name: "compaction and expiry",
+            commits: 40,
+            deletes: 3,
+            ttl_secs: |n| if n % 3 == 0 { 1 << 20 } else { 60 * (n % 7 + 1) },
+            after: |n| match n % 8 {
+                2 => After::WaitAndCompact(2, Compact::Auto),
+                4 => After::WaitAndCompact(0, Compact::Full),
+                6 => After::WaitAndCompact(2, Compact::Full),
+                7 => After::WaitAndCompact(3, Compact::LowSpace),
+                _ => After::Nothing,
+            },
+            expects: &[Event::Moved, Event::Guard, Event::Reused, Event::ImageGone],
+            ..plan.clone()
+        },
+        Plan {
+            name: "automatic compaction",
+            commits: 130,
+            keys: 50,
+            batch: |_| 4,
+            value: |n| usize::try_from(900 + n * 37 % 700).unwrap(),
+            after: |_| After::Nothing,
+            expects: &[Event::Moved, Event::Reused, Event::ImageGone],
+            stride: 3,
+            deep_stride: 20,
+            recovery_stride: 300,
+            ..plan.clone()
+        },
+        Plan {
+            name: "compaction of many segments",
+            commits: 100,
+            keys: 70,
+            batch: |_| 3,
+            value: |_| 2500,
+            deletes: 5,
+            after: |n| match n % 25 {
+                12 => After::Compact(Compact::Auto),
+                20 => After::Compact(Compact::LowSpace),
+                24 => After::Compact(Compact::Full),
+                _ => After::Nothing,
+            },
+            expects: &[Event::Moved, Event::Guard, Event::Reused],
+            stride: 5,
+            deep_stride: 12,
+            recovery_stride: 300,
+            ..plan.clone()
+        },
+        Plan {
+            // The image stays while round after round reuses what the one before gave up.
+            name: "compaction in several rounds, and expiry",
+            commits: 66,
+            keys: 60,
+            options: small().overlay_min(10_000),
+            batch: |_| 5,
+            value: |n| usize::try_from(1200 + n * 37 % 900).unwrap(),
+            deletes: 5,
+            ttl_secs: |n| if n % 3 == 0 { 1 << 20 } else { 60 * (n % 7 + 1) },
+            after: |n| match n % 22 {
+                18 => After::Flush,
+                19 => After::WaitAndCompact(2, Compact::Auto),
+                _ => After::Nothing,
+            },
+            expects: &[Event::Moved, Event::Guard, Event::ImageGone],
+            stride: 2,
+            ..plan.clone()
+        },
+        Plan {
+            name: "compaction, reopening, large pages, no directories",
+            commits: 36,
+            deletes: 6,
+            options: small()
+                .page_size(16 << 10)
+                .segment_bytes_max(64 << 10)
+                .hash(HashKind::SipHash)
+                .directories(false),
+            page_size: 16 << 10,
+            value: |n| usize::try_from(500 + n * 37 % 2000).unwrap(),
+            after: |n| match n % 9 {
+                2 => After::Compact(Compact::Full),
+                4 => After::Reopen,
+                6 => After::Compact(Compact::Auto),
+                7 => After::Flush,
+                8 => After::Compact(Compact::Full),
+                _ => After::Nothing,
+            },
+            expects: &[Event::Moved, Event::Guard],
+            ..plan.clone()
+        },
+        Plan {
+            name: "every recovery from a compaction",
+            commits: 8,
+            keys: 12,
+            deletes: 8,
+            value: |_| 700,
+            after: |n| if n % 4 == 3 { After::Compact(Compact::Full) } else { After::Nothing },
+            expects: &[Event::Moved, Event::Guard],
+            deep_stride: 3,
+            recovery_stride: 2,
             ..plan.clone()
         },
         plan,
@@ -404,7 +900,7 @@ fn plans() -> Vec<Plan> {
 fn power_loss_in_creation_leaves_an_empty_bucket_or_none() {
     let disk = SimDisk::new();
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-    drop(Bucket::create_on(shared, env(1), small().index_bytes(8192)).unwrap());
+    drop(Bucket::create_on(shared, env_at(START_NS, 1), small().index_bytes(8192)).unwrap());
     let trace = disk.trace();
     let mut points = trace.points();
     let (mut opened, mut refused) = (0, 0);
@@ -412,7 +908,7 @@ fn power_loss_in_creation_leaves_an_empty_bucket_or_none() {
         for seed in 0..20 {
             let shared: Arc<dyn Disk> =
                 Arc::new(SimDisk::from_image(point.image(Keep::Random(seed))));
-            match Bucket::open_on(shared, env(2), small()) {
+            match Bucket::open_on(shared, env_at(START_NS, 2), small()) {
                 Ok(bucket) => {
                     assert_eq!(bucket.stats().unwrap().keys, 0);
                     bucket.put(b"k", b"v").unwrap();
@@ -431,7 +927,8 @@ fn power_loss_in_creation_leaves_an_empty_bucket_or_none() {
 fn records_left_by_an_earlier_crash_never_complete_a_later_batch() {
     let options = small();
     let disk = SimDisk::new();
-    let bucket = Bucket::create_on(Arc::new(disk.clone()), env(1), options.clone()).unwrap();
+    let bucket =
+        Bucket::create_on(Arc::new(disk.clone()), env_at(START_NS, 1), options.clone()).unwrap();
     bucket.put(b"before", b"everything").unwrap();
     bucket.close().unwrap();
 
@@ -447,7 +944,8 @@ fn records_left_by_an_earlier_crash_never_complete_a_later_batch() {
     // Mounts an image, commits a batch, and gives the bytes before it and with its segment header and records.
     let write = |image: Vec<u8>, fill: u8| {
         let disk = SimDisk::from_image(image);
-        let bucket = Bucket::open_on(Arc::new(disk.clone()), env(2), options.clone()).unwrap();
+        let bucket =
+            Bucket::open_on(Arc::new(disk.clone()), env_at(START_NS, 2), options.clone()).unwrap();
         let before = disk.to_bytes();
         let from = disk.trace().len();
         bucket.commit_with(batch(fill), Durability::Relaxed).unwrap();
@@ -483,7 +981,7 @@ fn records_left_by_an_earlier_crash_never_complete_a_later_batch() {
     for kept in 0..=second.len() {
         let image = keep(&before, &after, &second[..kept]);
         let shared: Arc<dyn Disk> = Arc::new(SimDisk::from_image(image));
-        let bucket = Bucket::open_on(shared, env(3), options.clone()).unwrap();
+        let bucket = Bucket::open_on(shared, env_at(START_NS, 3), options.clone()).unwrap();
         let values: Vec<Option<u8>> =
             (0..6_u8).map(|record| Some(bucket.get([record]).unwrap()?[0])).collect();
         let is_whole = values.iter().all(|value| *value == Some(2));
@@ -498,11 +996,17 @@ fn from_env(name: &str, default: u64) -> u64 {
 
 #[test]
 fn power_loss_at_every_operation_keeps_every_durable_commit() {
-    let seed = from_env("KVB_CRASH_SEED", 1);
+    let seed = from_env("KVB_CRASH_SEED", SEED);
     let random_images = from_env("KVB_CRASH_IMAGES", 3);
     let images = AtomicUsize::new(0);
     let next = AtomicU64::new(0);
-    let plans = plans();
+    let mut plans = plans();
+    let only = std::env::var("KVB_CRASH_PLAN").unwrap_or_default();
+    plans.retain(|plan| plan.name.contains(&only));
+    for plan in &mut plans {
+        let deep = from_env("KVB_CRASH_DEEP", u64::try_from(plan.deep_stride).unwrap());
+        plan.deep_stride = usize::try_from(deep).unwrap();
+    }
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -516,5 +1020,5 @@ fn power_loss_at_every_operation_keeps_every_durable_commit() {
     });
     let total = images.into_inner();
     println!("crash images checked: {total} (seed {seed})");
-    assert!(total >= 20_000, "only {total} images");
+    assert!(!only.is_empty() || total >= 20_000, "only {total} images");
 }

@@ -8,8 +8,12 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
+#[path = "support/destroy.rs"]
+mod destroy;
 #[path = "support/seed.rs"]
 mod seed;
+#[path = "support/seed_reader.rs"]
+mod seed_reader;
 #[path = "support/watch.rs"]
 mod watch;
 
@@ -19,7 +23,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use host::{Fault, Keep, ManualEnv, MemoryDisk, Op, SimDisk, SystemEnv};
-use kvb::{Batch, Bucket, Durability, Error, Options};
+use kvb::{Batch, Bucket, Compact, Durability, Error, Options};
 
 /// Longest one test may take.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -39,6 +43,9 @@ enum Step {
     Commit(Vec<Mutation>),
     Flush,
     Reopen,
+    Compact(Compact),
+    /// Lets hours pass.
+    Wait(u64),
 }
 
 fn key(index: u32) -> Vec<u8> {
@@ -84,6 +91,33 @@ fn history(seed: u64) -> Vec<Step> {
     steps
 }
 
+/// A history of little more than compactions: guards, moved segments, freed and reused space.
+fn compacting(seed: u64) -> Vec<Step> {
+    let mut rng = Rng::with_seed(seed);
+    let mut steps = Vec::new();
+    for number in 0..8 {
+        let count = if number % 4 == 0 { 40 } else { 12 };
+        let mut changes = Vec::new();
+        for _ in 0..count {
+            let value = (rng.u8(..16) > 5).then(|| {
+                let mut value = vec![0; rng.usize(200..700)];
+                rng.fill(&mut value);
+                value
+            });
+            changes.push((key(rng.u32(..KEYS / 2)), value));
+        }
+        steps.push(Step::Commit(changes));
+        match number {
+            2 => steps.push(Step::Compact(Compact::Full)),
+            4 => steps.extend([Step::Flush, Step::Compact(Compact::Auto)]),
+            6 => steps.push(Step::Compact(Compact::LowSpace)),
+            7 => steps.push(Step::Compact(Compact::Full)),
+            _ => {}
+        }
+    }
+    steps
+}
+
 fn options(durability: Durability) -> Options {
     Options::default()
         .durability(durability)
@@ -118,6 +152,12 @@ fn state_of(bucket: &Bucket) -> State {
     let values = bucket.get_many(&keys).expect("lookups go on");
     let found = keys.into_iter().zip(values);
     found.filter_map(|(key, value)| Some((key, value?.to_vec()))).collect()
+}
+
+/// The same by a scan.
+fn scan_of(bucket: &Bucket) -> State {
+    let rows = bucket.scan(b"").map(|row| row.expect("scans go on"));
+    rows.map(|row| (row.key().to_vec(), row.value().to_vec())).collect()
 }
 
 /// What came of a history on a disk that fails.
@@ -174,6 +214,11 @@ impl Run<'_> {
             let result = match step {
                 Step::Commit(changes) => self.commit(&bucket, changes),
                 Step::Flush => bucket.flush().map(|()| self.note_durable()),
+                Step::Compact(kind) => bucket.compact(*kind).map(drop),
+                Step::Wait(hours) => {
+                    self.env.advance(hours * 3600 * 1_000_000_000);
+                    Ok(())
+                }
                 Step::Reopen => match self.reopen(bucket) {
                     Some(reopened) => {
                         bucket = reopened;
@@ -290,12 +335,43 @@ fn check_image(image: Vec<u8>, outcome: &Outcome, durable: usize, context: &str)
     let is_allowed =
         outcome.states[durable..].contains(&found) || outcome.failed.as_ref() == Some(&found);
     assert!(is_allowed, "{context}: the state is none of those it may be");
+    assert!(scan_of(&bucket) == found, "{context}: a scan tells otherwise");
+    assert!(seed_reader::read(&disk.to_bytes()).live() == found, "{context}: by the seed alone");
     // And it is a bucket like any other.
     bucket.put("new", "life").unwrap_or_else(|error| panic!("{context}: {error}"));
     bucket.close().unwrap_or_else(|error| panic!("{context}: {error}"));
     let bucket = open().unwrap_or_else(|error| panic!("{context}: {error}"));
     assert_eq!(bucket.get("new").unwrap().as_deref(), Some(&b"life"[..]), "{context}");
     assert!(state_of(&bucket) == found, "{context}: opening again changed something");
+}
+
+/// As `check_image`, and also as found by the seed alone before anything is repaired, by walking the segments when the
+/// table is lost, and after a compaction.
+fn check_image_deeply(image: Vec<u8>, outcome: &Outcome, durable: usize, context: &str) {
+    eprintln!("{context}");
+    if !outcome.stillborn {
+        let raw = seed_reader::read(&image).live();
+        let is_known = outcome.states.contains(&raw) || outcome.failed.as_ref() == Some(&raw);
+        assert!(is_known, "{context}: by the seed alone, as it is");
+        let mut damaged = image.clone();
+        if destroy::segment_table(&mut damaged, 4096) {
+            let disk = Arc::new(MemoryDisk::from_bytes(damaged));
+            let bucket = Bucket::open_on(disk, Arc::new(SystemEnv), options(Durability::Sync))
+                .unwrap_or_else(|error| panic!("{context}, no table: {error}"));
+            assert!(bucket.mount_report().table_rebuilt);
+            let found = state_of(&bucket);
+            let is_allowed = outcome.states[durable..].contains(&found)
+                || outcome.failed.as_ref() == Some(&found);
+            assert!(is_allowed, "{context}, no table: the state is none of those it may be");
+            assert!(scan_of(&bucket) == found, "{context}, no table: a scan tells otherwise");
+            bucket
+                .compact(Compact::Full)
+                .unwrap_or_else(|error| panic!("{context}, no table: {error}"));
+            assert!(scan_of(&bucket) == found, "{context}, no table, compacted");
+            assert!(state_of(&bucket) == found, "{context}, no table, compacted");
+        }
+    }
+    check_image(image, outcome, durable, context);
 }
 
 fn new_disk() -> SimDisk {
@@ -342,6 +418,81 @@ fn with_fault(steps: &[Step], durability: Durability, plan: Plan, call: u64) -> 
     }
     let outcome = run(&disk, steps, durability);
     (disk, outcome)
+}
+
+/// Fails every call of a history of compactions in one way.
+fn sweep_compactions(test: &'static str, durability: Durability, plans: &'static [Plan]) {
+    let seed = seed::seed(test);
+    watch::within(LIMIT * u32::try_from(seed::rounds()).unwrap(), test, move || {
+        for round in 0..seed::rounds() {
+            let steps = compacting(seed.wrapping_add(round));
+            let count = call_count(&steps, durability);
+            for plan in plans {
+                for call in 0..count {
+                    let (disk, outcome) = with_fault(&steps, durability, *plan, call);
+                    let trace = disk.trace();
+                    let point = trace.point(trace.len());
+                    let all = outcome.states.len() - 1;
+                    let images = [
+                        (Keep::All, all),
+                        (Keep::None, outcome.durable),
+                        (Keep::Random(seed ^ call), outcome.durable),
+                    ];
+                    for (keep, durable) in images {
+                        let context = format!("{plan:?} at call {call} of {count}, {keep:?}");
+                        // Half a header in a sector is more than power loss does to it.
+                        let is_torn = plan.fault == Fault::ShortWrite;
+                        let check = if is_torn { check_image } else { check_image_deeply };
+                        check(point.image(keep), &outcome, durable, &context);
+                    }
+                    if outcome.stillborn {
+                        continue;
+                    }
+                    check_reopened(
+                        &disk,
+                        outcome,
+                        seed ^ call,
+                        &format!("{plan:?} at call {call} of {count}"),
+                    );
+                }
+            }
+        }
+    });
+}
+
+/// Opens the bucket on the machine as it is after a failure, compacts, and loses power.
+fn check_reopened(disk: &SimDisk, mut outcome: Outcome, seed: u64, context: &str) {
+    disk.clear_faults();
+    let env = Arc::new(ManualEnv::new(1 << 60, 6));
+    let opened = Bucket::open_on(Arc::new(disk.reopen()), env, options(Durability::Sync));
+    let bucket = opened.unwrap_or_else(|error| panic!("{context}: {error}"));
+    let mut state = state_of(&bucket);
+    let is_allowed = state == *outcome.last() || outcome.failed.as_ref() == Some(&state);
+    assert!(is_allowed, "{context}: reopened: the state is none of those it may be");
+    let changes = [(key(3), Some(b"after".to_vec())), (key(4), None)];
+    bucket.commit(batch(&changes)).unwrap_or_else(|error| panic!("{context}: {error}"));
+    apply(&mut state, &changes);
+    bucket.compact(Compact::Full).unwrap_or_else(|error| panic!("{context}: {error}"));
+    assert!(state_of(&bucket) == state, "{context}: reopened and compacted");
+    // Acknowledged as durable, and everything before it with it.
+    outcome.states = vec![state];
+    outcome.failed = None;
+    let trace = disk.trace();
+    let point = trace.point(trace.len());
+    for keep in [Keep::None, Keep::Random(seed), Keep::Random(!seed)] {
+        let context = format!("{context}, reopened, {keep:?}");
+        check_image_deeply(point.image(keep), &outcome, 0, &context);
+    }
+}
+
+#[test]
+fn every_call_of_a_compaction_fails() {
+    sweep_compactions("every_call_of_a_compaction_fails", Durability::SyncOnce, &PLANS);
+}
+
+#[test]
+fn every_call_of_a_compaction_fails_in_relaxed() {
+    sweep_compactions("every_call_of_a_compaction_fails_in_relaxed", Durability::Relaxed, &PLANS);
 }
 
 /// Fails every call of a history in one way.
@@ -622,6 +773,80 @@ fn a_full_disk_while_merges_are_due() {
 #[test]
 fn a_full_disk_while_merges_are_due_with_background_threads() {
     on_full_disk("a_full_disk_while_merges_are_due_with_background_threads", true, 16);
+}
+
+/// On a full disk deletes find room, and a compaction then gives back what they hid, so that puts find room again.
+fn compaction_on_full_disk(kind: Compact, background: bool, overlay_min: usize) {
+    let name = format!("{kind:?}, background {background}, overlay {overlay_min}");
+    watch::within(Duration::from_secs(60), &name.clone(), move || {
+        let options = options(Durability::SyncOnce).overlay_min(overlay_min).background(background);
+        let mut full = Full::new(options.clone());
+        let before = full.stored.len();
+        for turn in 0..3 {
+            // Every second key, so that no segment is all dead, and as far as there is room for tombstones.
+            let keys = std::mem::take(&mut full.stored);
+            let (mut deletes, mut is_full) = (0, false);
+            for (at, key) in keys.into_iter().enumerate() {
+                if at % 2 == 0 || is_full {
+                    full.stored.push(key);
+                    continue;
+                }
+                match full.bucket.delete(&key) {
+                    Ok(true) => deletes += 1,
+                    Err(Error::NoSpace) => {
+                        full.stored.push(key);
+                        is_full = true;
+                    }
+                    other => panic!("{name}, turn {turn}: {other:?}"),
+                }
+            }
+            eprintln!("{name}, turn {turn}: {deletes} deletes");
+            assert!(deletes > 50, "{name}, turn {turn}: room for {deletes} deletes");
+            let done = full.bucket.compact(kind);
+            let done = done.unwrap_or_else(|error| panic!("{name}, turn {turn}: {error:?}"));
+            eprintln!("{name}, turn {turn}: {done:?}");
+            full.check();
+            // What was freed is worth something.
+            let kept = full.stored.len();
+            let mut added = 0;
+            loop {
+                let key = format!("turn {turn} key {added}").into_bytes();
+                match full.bucket.put(&key, [7; 500]) {
+                    Ok(()) => full.stored.push(key),
+                    Err(Error::NoSpace) => break,
+                    Err(error) => panic!("{name}, turn {turn}: {error:?}"),
+                }
+                added += 1;
+            }
+            eprintln!("{name}, turn {turn}: {kept} kept, {added} added, {before} before");
+            assert!(
+                added > deletes / 2,
+                "{name}, turn {turn}: room for {added}, {deletes} deleted"
+            );
+            full.check();
+        }
+        let full = full.kill(options);
+        full.check();
+        assert_eq!(full.bucket.scan(b"").count(), full.stored.len(), "{name}");
+    });
+}
+
+#[test]
+fn compaction_gives_room_back_on_a_full_disk() {
+    for kind in [Compact::Auto, Compact::Full, Compact::LowSpace] {
+        for overlay_min in [16, 300, 100_000] {
+            compaction_on_full_disk(kind, false, overlay_min);
+        }
+    }
+}
+
+#[test]
+fn compaction_gives_room_back_on_a_full_disk_with_background_threads() {
+    for kind in [Compact::Auto, Compact::Full, Compact::LowSpace] {
+        for overlay_min in [16, 100_000] {
+            compaction_on_full_disk(kind, true, overlay_min);
+        }
+    }
 }
 
 /// Room comes back while the bucket is open: the writer that was refused goes on by itself.

@@ -11,6 +11,9 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
+#[path = "support/lookup.rs"]
+mod lookup;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +32,7 @@ use kvb::format::segment::SegmentHeader;
 use kvb::format::superblock::{Refused, Superblock};
 use kvb::format::{Field, crc, filter};
 use kvb::{Batch, Bucket, Options};
+use lookup::Lookup;
 use serde_json::Value;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -127,8 +131,9 @@ fn reading_gives_the_same_values() {
     let options = Options::default().background(false);
     let disk = Arc::new(MemoryDisk::from_bytes(bytes));
     let writable = Bucket::open_on(disk, env.clone(), options).unwrap();
-    for bucket in [&read_only, &writable] {
-        let get = |key: &[u8]| bucket.get(key).unwrap().map(|value| value.to_vec());
+    let buckets: [&dyn Lookup; 2] = [&read_only, &writable];
+    for bucket in buckets {
+        let get = |key: &[u8]| bucket.value(key).unwrap();
         assert_eq!(get(b"alice").as_deref(), Some(&b"70"[..]));
         assert_eq!(get(b"bob"), None);
         assert_eq!(get(b"nobody"), None);

@@ -24,7 +24,7 @@ use host::{MemoryDisk, SystemEnv};
 use kvb::format::meta::{self, MetaHead};
 use kvb::format::segment::Kind;
 use kvb::format::superblock::Superblock;
-use kvb::{Batch, Bucket, Durability, Options, Snapshot};
+use kvb::{Batch, Bucket, Compact, Durability, Options, Snapshot};
 
 /// Longest a test with threads may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -313,9 +313,9 @@ fn a_snapshot_of_a_reader() {
         let value = (n % 3 > 0).then(|| vec![7; 200]);
         commit(&bucket, &mut map, vec![(key(n % 70), value)]);
     }
-    let reader = fixture.open_read_only();
-    Taken::of(&reader, &map).check((0..80).map(key).collect::<Vec<_>>().iter(), "a reader");
-    assert_eq!(reader.snapshot().seqno(), bucket.snapshot().seqno());
+    let taken = Taken { snapshot: fixture.read_only(), map };
+    taken.check((0..80).map(key).collect::<Vec<_>>().iter(), "a reader");
+    assert_eq!(taken.snapshot.seqno(), bucket.snapshot().seqno());
 }
 
 /// After a kill many segments are newer than the index, and are taken in while the bucket is in
@@ -339,7 +339,7 @@ fn held_while_runs_are_folded_in() {
         let disk = Arc::new(MemoryDisk::from_bytes(image.clone()));
         let options = quick.clone().background(background);
         let bucket = Bucket::open_on(disk, Arc::new(SystemEnv), options).unwrap();
-        assert!(bucket.mount_report().runs > 4);
+        assert!(bucket.mount_report().runs > 4, "{:?}", bucket.mount_report());
         let before = bucket.snapshot();
         let mut batch = Batch::new();
         for n in (0..90_000_u32).step_by(7) {
@@ -396,7 +396,8 @@ fn a_damaged_index_takes_nothing_from_a_snapshot() {
         bytes[(first + page) * 4096 + 1000] ^= 1;
     }
     let all: Vec<_> = (0..100).map(key).collect();
-    Taken::of(&read_only(bytes.clone()), &map).check(all.iter(), "read only");
+    let reader = Taken { snapshot: read_only(bytes.clone()), map: map.clone() };
+    reader.check(all.iter(), "read only");
     let damaged = Fixture { disk: MemoryDisk::from_bytes(bytes), ..Fixture::new() };
     let bucket = damaged.open();
     let taken = Taken::of(&bucket, &map);
@@ -462,6 +463,33 @@ fn space_comes_back_when_snapshots_are_dropped() {
     }
     let grown = fixture.disk.to_bytes().len() - len;
     assert!(grown <= 256 << 10, "{grown} bytes more");
+}
+
+/// A snapshot shares its overlay with commits that came after it, until that is merged, and so needs
+/// their segments as well. Those of a batch larger than a segment were not held: when all in them had
+/// been replaced, compaction gave them up, and the snapshot's lookups met nothing.
+#[test]
+fn segments_of_a_large_batch_stay_as_long_as_a_snapshot_leads_to_them() {
+    let fixture = Fixture::with(options().overlay_min(1 << 20));
+    let (bucket, mut map) = (fixture.create(), Map::new());
+    let all: Vec<_> = (0..100).map(key).collect();
+    let of = |byte: u8| all.iter().map(|key| (key.clone(), Some(vec![byte; 600]))).collect();
+    commit(&bucket, &mut map, of(1));
+    let taken = Taken::of(&bucket, &map);
+    // Into the overlay that the snapshot has; then into another.
+    commit(&bucket, &mut map, of(2));
+    bucket.flush().unwrap();
+    commit(&bucket, &mut map, of(3));
+    bucket.flush().unwrap();
+    let before = bucket.stats().unwrap().segments;
+    bucket.compact(Compact::Full).unwrap();
+    assert!(bucket.stats().unwrap().segments < before, "nothing was given up");
+    // What was free is written to.
+    commit(&bucket, &mut map, of(4));
+    bucket.flush().unwrap();
+    taken.check(all.iter(), "compacted");
+    drop(taken);
+    Taken::of(&bucket, &map).check(all.iter(), "a new one");
 }
 
 /// Accounts of one writer.

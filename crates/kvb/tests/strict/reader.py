@@ -2,14 +2,15 @@
 
 It shares no code with the engine and needs only the Python standard library. It knows superblocks,
 segment headers, records and footers; it ignores every flag in the low half, the index, the journal,
-the free-space map and all extensions. Beside the specification it relies on five rules, all of them
+the free-space map and all extensions. Beside the specification it relies on six rules, all of them
 in docs/format/kvb.md:
 
 - a walk hops by `segment_size` rounded up to a page, and by the pages in `reserved` while that is 0;
 - an extent with zeros where its first record would be holds no records;
 - records of a segment that is not sealed have consecutive seqnos from `base_seqno` on;
-- a batch ends with a record that carries bit 0 of `reserved16` (bit 1: committed by itself), and
-  every superblock's `commit_seqno` ends a batch;
+- a batch ends with a record that carries bit 0 of `reserved16` (bit 1: moved, committed by itself),
+  and every superblock's `commit_seqno` ends a batch;
+- records with equal seqnos are the same record, of which all copies but one carry bit 1;
 - records with a seqno up to `commit_seqno` of the newest valid superblock are visible, others not.
 
 Usage: reader.py BUCKET [--now NANOSECONDS] [--info]
@@ -139,7 +140,8 @@ def choose_superblock(data):
 
 
 class Record:
-    def __init__(self, seqno, stamp, kind, mark, ttl, key, value):
+    def __init__(self, at, seqno, stamp, kind, mark, ttl, key, value):
+        self.at = at
         self.seqno = seqno
         self.stamp = stamp
         self.kind = kind
@@ -147,6 +149,10 @@ class Record:
         self.ttl = ttl
         self.key = key
         self.value = value
+
+    def contents(self):
+        """All that copies of a record have in common."""
+        return self.stamp, self.kind, self.ttl, self.key, self.value
 
     def is_live(self, now):
         if self.kind == DELETE:
@@ -175,7 +181,8 @@ def record_at(data, at, end):
         raise Damaged(f"record at byte {at} has fields that make no sense")
     if enc != 0:
         raise Damaged(f"record at byte {at} is stored in a way ({enc}) this reader does not know")
-    record = Record(seqno, stamp, kind, mark, ttl, data[key_at:value_at], data[value_at:crc_at])
+    key, value = data[key_at:value_at], data[value_at:crc_at]
+    record = Record(at, seqno, stamp, kind, mark, ttl, key, value)
     return record, crc_at + 4
 
 
@@ -203,13 +210,18 @@ def sealed_records(data, start, seg_id, base_seqno, size):
         if not found:
             break
         record, at = found
-        last_seqno = record.seqno
+        if record.seqno < base_seqno:
+            raise Damaged(f"record at byte {record.at} is older than its segment")
+        last_seqno = max(last_seqno, record.seqno)
         yield record
     check_footer(data, at, end, seg_id, last_seqno)
 
 
-def open_records(data, start, base_seqno, size, commit_paddr):
-    """Records of a segment that was not sealed: as far as they go, but to the commit at least."""
+def open_records(data, start, base_seqno, size, block):
+    """Records of a segment that was not sealed: as far as they go, but to the commit at least.
+
+    Moved records that were never sealed are none of these: their segment's base_seqno is 0.
+    """
     at, end = start + SEGMENT_HEADER.size, start + size
     seqno = base_seqno
     while True:
@@ -219,8 +231,14 @@ def open_records(data, start, base_seqno, size, commit_paddr):
         record, at = found
         seqno += 1
         yield record
-    if start < commit_paddr <= end and at < commit_paddr:
-        raise Damaged(f"record at byte {at} is damaged, and the log was durable to {commit_paddr}")
+    if holds_commit(start, end, base_seqno, block) and at < block.commit_paddr:
+        durable = block.commit_paddr
+        raise Damaged(f"record at byte {at} is damaged, and the log was durable to {durable}")
+
+
+def holds_commit(start, end, base_seqno, block):
+    """Whether the log ended here: another segment may have taken the place of the one in which it did."""
+    return start < block.commit_paddr <= end and 0 < base_seqno <= block.commit_seqno
 
 
 def walk(data, block):
@@ -244,17 +262,23 @@ def walk(data, block):
             if segment_size:
                 yield from sealed_records(data, start, seg_id, base_seqno, segment_size)
             else:
-                yield from open_records(data, start, base_seqno, pages * size, block.commit_paddr)
-        elif not segment_size and start < block.commit_paddr <= start + pages * size:
+                yield from open_records(data, start, base_seqno, pages * size, block)
+        elif not segment_size and holds_commit(start, start + pages * size, base_seqno, block):
             raise Damaged(f"the log was durable to {block.commit_paddr}; nothing is at {first}")
         page += pages
 
 
 def live_rows(data, block, now):
-    newest = {}
+    newest, known_by_seqno = {}, {}
     for record in walk(data, block):
         if record.seqno > block.commit_seqno:
             continue
+        other = known_by_seqno.setdefault(record.seqno, record)
+        if other is not record:
+            if not (other.mark | record.mark) & MARK_MOVED:
+                raise Damaged(f"records at bytes {other.at} and {record.at} have one seqno")
+            if other.contents() != record.contents():
+                raise Damaged(f"copies at bytes {other.at} and {record.at} differ")
         if record.seqno == block.commit_seqno and not record.mark & (MARK_COMMIT | MARK_MOVED):
             raise Damaged(f"commit {block.commit_seqno} does not end a batch")
         known = newest.get(record.key)

@@ -3,12 +3,12 @@
 #![allow(dead_code, reason = "every test file uses a part of this")]
 
 use std::collections::BTreeMap;
-use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use host::{ManualEnv, MemoryDisk};
-use kvb::{Bucket, Durability, Options, Result, Row, Scan};
+use kvb::{Bucket, Durability, Options, Reader, Result, Row, Scan, Snapshot};
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
 pub(crate) const DAY: u64 = 24 * 3600 * SECOND;
@@ -62,8 +62,8 @@ impl Fixture {
         Bucket::open_on(Arc::new(self.disk.reopen()), env, self.options.clone()).unwrap()
     }
 
-    /// A reader of the bytes as they are now.
-    pub(crate) fn open_read_only(&self) -> Bucket {
+    /// What a reader sees in a copy of the bytes.
+    pub(crate) fn read_only(&self) -> Snapshot<'static> {
         read_only(self.disk.to_bytes())
     }
 
@@ -75,10 +75,36 @@ impl Fixture {
     }
 }
 
-/// A reader of these bytes.
-pub(crate) fn read_only(bytes: Vec<u8>) -> Bucket {
+/// What a reader sees in these bytes.
+pub(crate) fn read_only(bytes: Vec<u8>) -> Snapshot<'static> {
     let env = Arc::new(ManualEnv::new(START, 8));
-    Bucket::open_read_only_on(Arc::new(MemoryDisk::from_bytes(bytes)), env).unwrap()
+    Reader::open_on(Arc::new(MemoryDisk::from_bytes(bytes)), env).unwrap().snapshot().unwrap()
+}
+
+/// Whatever can be scanned.
+pub(crate) trait Scanned {
+    fn prefix(&self, prefix: &[u8]) -> Scan<'_>;
+    fn between(&self, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Scan<'_>;
+}
+
+impl Scanned for Bucket {
+    fn prefix(&self, prefix: &[u8]) -> Scan<'_> {
+        self.scan(prefix)
+    }
+
+    fn between(&self, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Scan<'_> {
+        self.range((from, to))
+    }
+}
+
+impl Scanned for Snapshot<'_> {
+    fn prefix(&self, prefix: &[u8]) -> Scan<'_> {
+        self.scan(prefix)
+    }
+
+    fn between(&self, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Scan<'_> {
+        self.range((from, to))
+    }
 }
 
 /// The rows of a scan.
@@ -121,14 +147,14 @@ pub(crate) fn assert_rows<'a>(
 }
 
 /// Compares all there is with a map, both ways.
-pub(crate) fn assert_all(bucket: &Bucket, map: &Map, context: &str) {
-    assert_rows(&rows(bucket.scan(b"")), map.iter(), &format!("{context}, forwards"));
+pub(crate) fn assert_all(bucket: &impl Scanned, map: &Map, context: &str) {
+    assert_rows(&rows(bucket.prefix(b"")), map.iter(), &format!("{context}, forwards"));
     let back = format!("{context}, backwards");
-    assert_rows(&rows_back(bucket.scan(b"")), map.iter().rev(), &back);
+    assert_rows(&rows_back(bucket.prefix(b"")), map.iter().rev(), &back);
 }
 
 /// Compares what begins and ends at a key, or right beside it.
-pub(crate) fn assert_around(bucket: &Bucket, map: &Map, key: &[u8], context: &str) {
+pub(crate) fn assert_around(bucket: &impl Scanned, map: &Map, key: &[u8], context: &str) {
     let key = key.to_vec();
     for from in [Included(key.clone()), Excluded(key.clone()), Unbounded] {
         for to in [Included(key.clone()), Excluded(key.clone()), Unbounded] {
@@ -136,7 +162,7 @@ pub(crate) fn assert_around(bucket: &Bucket, map: &Map, key: &[u8], context: &st
                 RangeBounds::<Vec<u8>>::contains(&(from.clone(), to.clone()), *key)
             });
             let limit = 20;
-            let scan = || bucket.range((from.clone(), to.clone()));
+            let scan = || bucket.between(from.clone(), to.clone());
             let front: Vec<_> = scan().take(limit).map(owned).collect();
             let back: Vec<_> = scan().rev().take(limit).map(owned).collect();
             let cut = |key: &Vec<u8>| key[..key.len().min(24)].to_vec();
