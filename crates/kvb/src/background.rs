@@ -331,14 +331,18 @@ impl Core {
         Ok(())
     }
 
-    /// Asks for compaction if it is worth it.
+    /// Asks for compaction if it is worth it, or if the disk is full.
     fn consider_compaction(&self) {
         let choice = self.choice();
         self.throttle.adjust(&choice);
-        if !choice.pick().is_empty() {
-            *lock(&self.compact_due) = true;
-            self.compact_changed.notify_all();
+        if self.lock_supply().starved || !choice.pick().is_empty() {
+            self.ask_for_compaction();
         }
+    }
+
+    pub(crate) fn ask_for_compaction(&self) {
+        *lock(&self.compact_due) = true;
+        self.compact_changed.notify_all();
     }
 
     /// Compacts whenever it is worth it, until the bucket closes.

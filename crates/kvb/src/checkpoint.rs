@@ -172,7 +172,14 @@ impl Keeper {
         let entries: Vec<_> = self.segments.values().map(|kept| kept.entry).collect();
         let bytes = entries.as_bytes();
         let len = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
-        let extent = self.allot(core, geometry.pages(len(body + bytes.len())))?;
+        let pages = geometry.pages(len(body + bytes.len()));
+        let extent = match self.allot(core, pages) {
+            Err(Error::NoSpace) => {
+                let spare = self.table_spare.take_if(|spare| spare.page_count >= pages);
+                spare.ok_or(Error::NoSpace)?
+            }
+            result => result?,
+        };
         let id = core.env.random_u64();
         let head = MetaHead {
             magic: U32::new(meta::MAGIC),

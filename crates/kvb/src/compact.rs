@@ -73,6 +73,10 @@ impl Core {
     fn compact_while_worth(&self, is_background: bool) -> Result<Compaction> {
         let mut done = Compaction::default();
         loop {
+            if self.lock_supply().starved {
+                done.add(&self.compact_little_by_little()?);
+                return Ok(done);
+            }
             let mut choice = self.choice();
             self.throttle.adjust(&choice);
             if !is_background {
@@ -109,21 +113,43 @@ impl Core {
         self.round(candidates.into_iter().map(|one| one.sealed).collect(), false)
     }
 
+    /// A few segments at a time. If the disk is too full for a new image, first those that the old one covers, one at a
+    /// time, until there is room for one.
     fn compact_little_by_little(&self) -> Result<Compaction> {
-        self.cover_all()?;
+        let mut done = Compaction::default();
+        loop {
+            let is_covered = match self.cover_all() {
+                Err(Error::NoSpace) => false,
+                result => result.map(|()| true)?,
+            };
+            let steps = self.compact_steps(is_covered)?;
+            done.add(&steps);
+            if is_covered || steps.segments_emptied == 0 {
+                return Ok(done);
+            }
+        }
+    }
+
+    fn compact_steps(&self, is_covered: bool) -> Result<Compaction> {
         let newest = self.lock_keeper().next_seg_id;
         let mut done = Compaction::default();
         loop {
-            let mut choice = self.choice();
+            // On a full disk no merge counts what died.
+            let mut choice = if is_covered { self.choice() } else { self.exact_choice()? };
             choice.candidates.retain(|one| one.dead > 0 && one.sealed.entry.seg_id.get() < newest);
-            let victims = choice.fill_any();
+            let victims = if is_covered { choice.fill_any() } else { choice.smallest() };
             drop(choice);
             if victims.is_empty() {
                 return Ok(done);
             }
-            let round = self.round(victims, false)?;
+            let round = match self.round(victims, false) {
+                Err(Error::NoSpace) if done.segments_emptied > 0 => return Ok(done),
+                round => round?,
+            };
             done.add(&round);
-            if round.segments_emptied == 0 {
+            // What was taken from the reserve comes back to it.
+            self.lock_keeper().tend(self)?;
+            if round.segments_emptied == 0 || self.stop_compacting.load(Ordering::Acquire) {
                 return Ok(done);
             }
         }
@@ -134,8 +160,11 @@ impl Core {
         let moving = lock(&self.moving);
         {
             let mut writer = self.lock_writer();
-            self.roll(&mut writer);
-            self.hand_over(&mut writer);
+            // On a full disk there may be no extent for the log to go on in.
+            if !self.lock_supply().starved {
+                self.roll(&mut writer);
+                self.hand_over(&mut writer);
+            }
             self.lock_keeper().tend(self)?;
         }
         // What is frozen first, then what has come since.

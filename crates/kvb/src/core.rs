@@ -91,9 +91,9 @@ pub(crate) struct Supply {
 }
 
 impl Supply {
-    /// Extents that must stay in reserve: the last one is for deletes on a full disk.
+    /// Extents that must stay in reserve: on a full disk one is for deletes, and the last one for compaction.
     pub(crate) fn spare(&self, deletes_only: bool) -> usize {
-        usize::from(!(deletes_only && self.starved))
+        if deletes_only && self.starved { 1 } else { 2 }
     }
 
     /// True if there is an extent of at least this many pages that may be taken.

@@ -281,6 +281,32 @@ impl Image {
         }
     }
 
+    /// As `find`, with where the record is.
+    pub(crate) fn find_at<'a>(
+        &self,
+        log: &'a Log,
+        hash: u64,
+        key: &[u8],
+        gone: Option<&PageSet>,
+    ) -> Result<Option<(u64, Record<'a>)>> {
+        let Some(record) = self.find(log, hash, key, gone)? else { return Ok(None) };
+        // The slots of the hash are few; the one whose record has this seqno is it.
+        let Some(first) = self.first_of(log, hash)? else { return Ok(None) };
+        let mut position = first;
+        loop {
+            let slot = self.slot(log, position)?;
+            if slot.hash64.get() != hash || position - first > self.slot_mask {
+                return Ok(None);
+            }
+            let paddr = slot.record_paddr.get();
+            let is_it = log.head(paddr).is_some_and(|(header, _)| header == record.header);
+            if is_it {
+                return Ok(Some((paddr, record)));
+            }
+            position += 1;
+        }
+    }
+
     /// True if the image holds any key with this hash.
     pub(crate) fn has_hash(&self, log: &Log, hash: u64) -> Result<bool> {
         Ok(self.first_of(log, hash)?.is_some())

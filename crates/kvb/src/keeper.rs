@@ -28,8 +28,8 @@ use crate::writer::Pieces;
 
 use zerocopy::little_endian::{U32, U64};
 
-/// Extents kept ready for the log. The last one is for deletes on a full disk.
-pub(crate) const RESERVE: usize = 3;
+/// Extents kept ready for the log. Two are for deletes and compaction on a full disk.
+pub(crate) const RESERVE: usize = 4;
 /// Smallest log extent after the first, in bytes.
 const SEGMENT_BYTES_MIN: u64 = 16 << 10;
 /// Most a file grows at once, in bytes, beside what is asked for.
@@ -37,7 +37,7 @@ const GROWTH_BYTES_MAX: u64 = 64 << 20;
 /// Least a file grows at once, in bytes.
 const GROWTH_BYTES_MIN: u64 = 64 << 10;
 /// Bytes a segment takes in the table, rounded up.
-const TABLE_ENTRY_MAX: u64 = 64;
+const TABLE_ENTRY_MAX: u64 = 96;
 /// Blocks are taken and given back in steps of this many bytes, so that no commit waits long for the file's lock.
 const PUNCH_BYTES: u64 = 4 << 20;
 
@@ -92,6 +92,8 @@ pub(crate) struct Keeper {
     /// First pages of those the table on disk does not have.
     pub(crate) fresh: Vec<u64>,
     pub(crate) table: Option<TablePlace>,
+    /// Room for the next table when the disk is full.
+    pub(crate) table_spare: Option<Extent>,
     /// More is known to be dead than the table on disk says.
     pub(crate) is_table_stale: bool,
     /// Extents the log is in or may go to.
@@ -271,6 +273,9 @@ impl Keeper {
                 Err(error) => return Err(error),
             }
         }
+        if !starved {
+            self.keep_table_spare(core)?;
+        }
         if !segments.is_empty() || !fresh.is_empty() {
             self.note_log_bytes(core);
             self.checkpoint(core)?;
@@ -324,6 +329,41 @@ impl Keeper {
         });
         self.segments.insert(start_page, Kept { entry, sealed });
         self.fresh.push(start_page);
+    }
+
+    /// Keeps room for a table somewhat longer than the next one.
+    fn keep_table_spare(&mut self, core: &Core) -> Result<()> {
+        let segments = u64::try_from(self.segments.len()).unwrap_or(u64::MAX);
+        let geometry = core.geometry();
+        let pages = |segments| geometry.pages(TABLE_ENTRY_MAX * segments + geometry.page_size);
+        let needed = pages(segments + 16);
+        if self.table_spare.is_some_and(|spare| spare.page_count >= needed) {
+            return Ok(());
+        }
+        match self.allot(core, pages(2 * segments + 64)) {
+            Ok(extent) => {
+                if let Some(old) = self.table_spare.replace(extent) {
+                    self.give_back(core, old)?;
+                }
+                Ok(())
+            }
+            Err(Error::NoSpace) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives an extent back that was kept ready; false if there is none.
+    pub(crate) fn spend_reserve(&mut self, core: &Core) -> Result<bool> {
+        let spare = {
+            let mut supply = core.lock_supply();
+            supply.drawn = true;
+            supply.reserve.pop_back()
+        };
+        let Some(spare) = spare else { return Ok(false) };
+        self.named.retain(|named| named.seg_id != spare.seg_id);
+        let pages = u64::from(spare.page_count.get());
+        self.give_back(core, Extent::new(spare.start_page.get(), pages))?;
+        Ok(true)
     }
 
     /// Undoes adding a segment that no checkpoint has registered.

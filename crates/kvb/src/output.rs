@@ -20,6 +20,9 @@ const SLICE: usize = 256 << 10;
 /// Bytes written before they are synced, so that no commit's sync has to carry more of them.
 const DIRTY_MAX: u64 = 4 << 20;
 
+/// A smaller free extent is not worth an output.
+const LEAST_PAGES: u64 = 4;
+
 /// A segment of moved records being written.
 #[derive(Debug)]
 pub(crate) struct Output {
@@ -149,16 +152,25 @@ impl Output {
 }
 
 impl crate::keeper::Keeper {
-    /// Takes an extent for an output: one of so many pages, or what a full disk has left in reserve.
+    /// Takes an extent for an output: one of so many pages, or what a full disk has left in one place, or in reserve.
     fn name_output(&mut self, core: &Core, pages: u64) -> Result<NamedExtent> {
         match self.name_extent(core, pages, NAMED_OUTPUT) {
             Err(Error::NoSpace) => {}
             result => return result,
         }
-        // Compaction gives back more than it takes. The last extent stays, for deletes.
-        let mut supply = core.lock_supply();
-        let spare = supply.reserve.len().checked_sub(2).and_then(|_| supply.reserve.pop_back());
-        drop(supply);
+        let largest = self.space.iter().map(|extent| extent.page_count).max().unwrap_or(0);
+        if largest >= LEAST_PAGES {
+            match self.name_extent(core, largest.min(pages), NAMED_OUTPUT) {
+                Err(Error::NoSpace) => {}
+                result => return result,
+            }
+        }
+        // Compaction gives back more than it takes.
+        let spare = {
+            let mut supply = core.lock_supply();
+            supply.drawn = true;
+            supply.reserve.pop_back()
+        };
         let taken = spare.ok_or(Error::NoSpace)?;
         let named = self.named.iter_mut().find(|named| named.seg_id == taken.seg_id);
         let named = named.ok_or(Error::NoSpace)?;

@@ -143,7 +143,13 @@ impl Core {
             return Ok(false);
         }
         let ids: HashSet<u64> = victims.iter().map(|one| one.entry.seg_id.get()).collect();
-        keeper.remove_segments(self, &ids)?;
+        match keeper.remove_segments(self, &ids) {
+            // The segments are still there, so the disk is as full as it was: what was kept for the log must do.
+            Err(Error::NoSpace) if keeper.spend_reserve(self)? => {
+                keeper.remove_segments(self, &ids)?;
+            }
+            result => result?,
+        }
         self.change_view(|view| {
             let mut sealed = view.segments.sealed.clone();
             sealed.retain(|one| !ids.contains(&one.entry.seg_id.get()));
@@ -289,10 +295,11 @@ impl<'a> Round<'a> {
     fn output_pages(&self, record_len: u64) -> u64 {
         let geometry = self.core.geometry();
         let style = self.core.fixed.style();
-        // Side data takes about an eighth of small records.
-        let wanted = self.bytes_ahead + self.bytes_ahead / 4 + (64 << 10);
+        // Side data takes about an eighth of small records, and never more than it took before.
+        let ahead = geometry.pages(self.bytes_ahead + self.bytes_ahead / 4 + (64 << 10));
+        let before: u64 = self.victims.iter().map(|one| one.extent().page_count).sum();
         let least = sealed_page_count(geometry, style, 64 + record_len, 1);
-        geometry.pages(wanted.min(OUTPUT_BYTES_MAX)).max(least)
+        ahead.min(before).min(geometry.pages(OUTPUT_BYTES_MAX)).max(least)
     }
 
     fn open_window(&mut self, record_len: u64) -> Result<()> {

@@ -4,11 +4,14 @@
 //! than [`LIVE_MAX`] of it is live; of those the score of Appendix C takes the best first. When too much of the whole is
 //! dead and no segment is that empty, fuller ones will do.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::core::{Core, lock};
+use crate::error::Result;
 use crate::format::roster::SegmentEntry;
-use crate::overlay::Overlay;
+use crate::merge::SegmentStarts;
+use crate::overlay::{DELETE_BIT, Overlay};
 use crate::sealed::Sealed;
 use crate::view::View;
 
@@ -73,6 +76,8 @@ pub(crate) struct Choice {
     pub(crate) budget: u64,
     /// Dead bytes not worth the trouble.
     pub(crate) trifle: u64,
+    /// Bytes that are free in one place.
+    pub(crate) room: u64,
 }
 
 impl Choice {
@@ -98,6 +103,16 @@ impl Choice {
         let mut all: Vec<&Candidate> = self.candidates.iter().collect();
         all.sort_by(|a, b| a.live_ratio().total_cmp(&b.live_ratio()));
         self.fill(&all)
+    }
+
+    /// Those with the least to move, as many as the room there is in one place allows, for a disk that is full; none that
+    /// would gain next to nothing.
+    pub(crate) fn smallest(&self) -> Vec<Arc<Sealed>> {
+        let gains = |one: &&Candidate| one.live_ratio() < 0.95;
+        let mut all: Vec<&Candidate> = self.candidates.iter().filter(gains).collect();
+        all.sort_by_key(|one| one.live());
+        // Side data of small records takes a quarter.
+        Choice { budget: self.room / 4 * 3, ..Choice::default() }.fill(&all)
     }
 
     /// As many as the budget allows, and at least one.
@@ -136,8 +151,37 @@ pub(crate) fn dead_bytes(entry: &SegmentEntry, wall_ns: u64) -> u64 {
 }
 
 impl Core {
-    /// What compaction may choose from now.
+    /// What compaction may choose from now, going by what merges counted as dead.
     pub(crate) fn choice(&self) -> Choice {
+        self.choice_beside(&HashMap::new())
+    }
+
+    /// The same, going also by what every change in memory replaces: for a disk too full for a merge. Costs a lookup for
+    /// each.
+    pub(crate) fn exact_choice(&self) -> Result<Choice> {
+        let view = self.view.load_full();
+        let starts = SegmentStarts::new(&self.lock_keeper());
+        let mut replaced: HashMap<u64, u64> = HashMap::new();
+        let mut failed = Ok(());
+        for overlay in view.overlays() {
+            overlay.for_each(|hash, entry| {
+                let key = self.log.key(entry & !DELETE_BIT);
+                let found = view.image.find_at(&self.log, hash, key, view.gone.as_deref());
+                match found {
+                    Err(error) => failed = Err(error),
+                    Ok(None) => {}
+                    Ok(Some((paddr, record))) => {
+                        if let Some(start_page) = starts.find(view.image.page_of(paddr)) {
+                            *replaced.entry(start_page).or_default() += record.header.record_len();
+                        }
+                    }
+                }
+            });
+        }
+        failed.map(|()| self.choice_beside(&replaced))
+    }
+
+    fn choice_beside(&self, replaced_in: &HashMap<u64, u64>) -> Choice {
         let view = self.view.load();
         let wall = self.env.unix_ns().saturating_sub(GRACE_NS);
         let keeper = self.lock_keeper();
@@ -152,6 +196,8 @@ impl Core {
             let (entry, sealed) = (&kept.entry, &kept.sealed);
             let bytes = entry.record_bytes.get();
             let mut dead = dead_bytes(entry, wall);
+            let replaced = replaced_in.get(&entry.start_page.get()).copied().unwrap_or(0);
+            dead = (dead + replaced).min(bytes);
             // Tombstones that had to be kept once are worth another look when much has changed.
             if sealed.is_moved() && retired.saturating_sub(sealed.born()) > choice.total / 2 {
                 dead = (dead + entry.delete_bytes.get()).min(bytes);
@@ -174,6 +220,10 @@ impl Core {
         let replaced: u64 = view.overlays().map(|layer| replaced(&view, layer)).sum();
         let buried = view.overlays().map(Overlay::dead_bytes).sum::<u64>();
         choice.dead = choice.dead.saturating_add(replaced * mean + buried).min(choice.total);
+        let reserve = self.lock_supply().reserve.iter().map(|named| named.page_count.get()).max();
+        let free = keeper.space.iter().map(|extent| extent.page_count).max();
+        let room = free.unwrap_or(0).max(reserve.unwrap_or(0).into());
+        choice.room = self.geometry().paddr(room);
         let segment = self.geometry().paddr(keeper.next_segment_pages(self));
         choice.budget = (2 * segment).max(choice.total / 20);
         choice.trifle = (4 * segment).min(choice.total / 16).max(TRIFLE_MIN);

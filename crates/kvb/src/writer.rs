@@ -400,6 +400,9 @@ impl Core {
             return Ok(());
         }
         let result = self.request_extent(needed, demand);
+        if matches!(result, Err(Error::NoSpace)) {
+            self.ask_for_compaction();
+        }
         self.latch(result)
     }
 
@@ -410,7 +413,7 @@ impl Core {
         if supply.has_extent(needed, demand.deletes_only) {
             return Ok(());
         }
-        if supply.starved && supply.reserve.len() <= usize::from(!demand.deletes_only) {
+        if supply.starved && supply.reserve.len() <= supply.spare(demand.deletes_only) {
             return Err(Error::NoSpace);
         }
         drop(supply);

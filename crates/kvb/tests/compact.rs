@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use host::{ManualEnv, MemoryDisk};
+use host::{Disk, ManualEnv, MemoryDisk, SimDisk};
 use kvb::{Batch, Bucket, Compact, Durability, Options};
 
 const LIMIT: Duration = Duration::from_secs(300);
@@ -122,4 +122,53 @@ fn churn_in_background() {
             churn(true, base.wrapping_add(round));
         }
     });
+}
+
+/// A disk that is full, with keys deleted since: compaction gives space back and puts go on.
+#[test]
+fn a_full_disk_is_made_room_on() {
+    for kind in [Compact::Auto, Compact::LowSpace] {
+        let disk = SimDisk::new();
+        let env = Arc::new(ManualEnv::new(1_700_000_000_000_000_000, 5));
+        let options = options(false).overlay_min(100_000);
+        let bucket = Bucket::create_on(Arc::new(disk.clone()), env, options).unwrap();
+        let key = |index: u32| format!("key{index:05}").into_bytes();
+        let mut count = 0;
+        while count < 3000 {
+            bucket.put(key(count), vec![7; 300]).unwrap();
+            count += 1;
+        }
+        bucket.flush().unwrap();
+        disk.set_capacity(Some(disk.len().unwrap()));
+        while bucket.put(key(count), vec![7; 300]).is_ok() {
+            count += 1;
+        }
+        for index in (0..count).filter(|index| index % 4 != 0) {
+            if bucket.delete(key(index)).is_err() {
+                let done = bucket.compact(kind).unwrap();
+                let stats = bucket.stats().unwrap();
+                let deleted = bucket.delete(key(index));
+                assert!(
+                    deleted.is_ok(),
+                    "{kind:?}: no room to delete {index} of {count}: {done:?} {stats:?}"
+                );
+            }
+        }
+        bucket.compact(kind).unwrap();
+        for index in 0..count / 4 {
+            if bucket.put(key(100_000 + index), vec![8; 300]).is_err() {
+                let done = bucket.compact(kind).unwrap();
+                let stats = bucket.stats().unwrap();
+                let put = bucket.put(key(100_000 + index), vec![8; 300]);
+                assert!(
+                    put.is_ok(),
+                    "{kind:?}: no room to put {index} of {count}: {done:?} {stats:?}"
+                );
+            }
+        }
+        for index in 0..count {
+            let there = bucket.exists(key(index)).unwrap();
+            assert_eq!(there, index % 4 == 0, "{kind:?}: key {index} of {count}");
+        }
+    }
 }
