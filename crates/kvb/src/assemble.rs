@@ -12,9 +12,7 @@ use crate::clock::Clock;
 use crate::core::{Core, Mode, Supply};
 use crate::error::Result;
 use crate::extent::{Extent, Geometry};
-use crate::format::extension::HASH_SIP;
 use crate::format::roster::{SEGMENT_MOVED, SegmentEntry};
-use crate::hash::KeyHash;
 use crate::image::Image;
 use crate::keeper::{DEAD_MAX_MIN, Keeper, Kept};
 use crate::log::Log;
@@ -61,8 +59,7 @@ pub(crate) fn assemble(
     let view = build_view(&log, &env, parts, &sealed, read_only, report)?;
     let has_runs = !view.runs.is_empty();
     let position = parts.position();
-    let hash =
-        if fixed.hash_kind == HASH_SIP { KeyHash::sip(&fixed.hash_key) } else { KeyHash::Xxh3 };
+    let hash = fixed.hash();
     let ring =
         Ring::new(geometry, fixed.journal_start_page, fixed.journal_page_count, parts.ring.next);
     Ok(Core {

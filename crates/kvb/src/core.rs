@@ -16,6 +16,7 @@ use crate::bulletin::Bulletin;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::extent::Geometry;
+use crate::format::extension::HASH_SIP;
 use crate::format::roster::NamedExtent;
 use crate::format::superblock::FLAG_NO_DIRECTORY;
 use crate::hash::KeyHash;
@@ -49,6 +50,11 @@ pub(crate) struct Fixed {
 }
 
 impl Fixed {
+    /// The hash of keys.
+    pub(crate) fn hash(&self) -> KeyHash {
+        if self.hash_kind == HASH_SIP { KeyHash::sip(&self.hash_key) } else { KeyHash::Xxh3 }
+    }
+
     /// How segments of the log are sealed.
     pub(crate) fn style(&self) -> Style {
         Style {

@@ -184,9 +184,12 @@ impl Keeper {
         // until A, which names the new one, is durable: nothing is taken from the new pages before that.
         let position = core.position();
         core.disk.sync().map_err(Error::io("sync the grown bucket"))?;
+        let old = geometry.paddr(self.b_page);
         self.b_page += grown;
         self.space.set_raw_end(self.b_page);
-        self.write_superblocks(core, position)
+        self.write_superblocks(core, position)?;
+        // Whoever looks for a lost superblock must not find this one.
+        core.disk.write_at(old, &[0; 512]).map_err(Error::io("clear the old superblock"))
     }
 
     fn allocate(&self, core: &Core, pages: u64) -> Result<u64> {

@@ -51,6 +51,8 @@ struct Cursor<'a> {
 pub(crate) struct Head<'a> {
     prefix: u64,
     pub(crate) record: Record<'a>,
+    /// Its value cannot be read.
+    is_damaged: bool,
     pub(crate) paddr: u64,
     /// Where its segment starts.
     pub(crate) segment: u64,
@@ -183,6 +185,9 @@ impl<'a> KeyMerge<'a> {
                 continue;
             }
             self.last = Some((head.prefix, head.key()));
+            if head.is_damaged {
+                return Some(Err(Error::corrupt(What::Record, head.paddr)));
+            }
             return Some(Ok(head));
         }
     }
@@ -244,7 +249,11 @@ impl<'a> KeyMerge<'a> {
             if is_passed_over {
                 continue;
             }
-            let Ok(record) = log.record(step.paddr) else {
+            let (record, is_damaged) = if let Ok(record) = log.record(step.paddr) {
+                (record, false)
+            } else if let Some((header, key)) = log.sound_head(step.paddr, &self.core.hash) {
+                (Record { header, key, value: &[] }, true)
+            } else {
                 if let Some(part) = cursor.level.parts.get(cursor.part).cloned() {
                     self.note_damage(&part, step.paddr);
                 }
@@ -254,6 +263,7 @@ impl<'a> KeyMerge<'a> {
                 return Some(Head {
                     prefix: chunk(record.key, 0),
                     record,
+                    is_damaged,
                     paddr: step.paddr,
                     segment: step.segment,
                     cursor: index,

@@ -12,6 +12,7 @@ use host::{Disk, Mapping};
 
 use crate::error::{Error, Result, What};
 use crate::format::record::{KEY_MAX, Record, RecordHeader};
+use crate::hash::KeyHash;
 
 /// Records at least this long are checked once per open.
 const CHECK_ONCE: u64 = 4096;
@@ -91,6 +92,14 @@ impl Log {
     #[inline]
     pub(crate) fn key(&self, paddr: u64) -> &[u8] {
         self.head(paddr).map_or(&[], |(_, key)| key)
+    }
+
+    /// Header and key of the record at `paddr`, if those hold by the header's CRC and the hash in it, whatever became of the
+    /// value.
+    pub(crate) fn sound_head(&self, paddr: u64, hash: &KeyHash) -> Option<(RecordHeader, &[u8])> {
+        let (_, key) = self.head(paddr)?;
+        let header = RecordHeader::decode(self.bytes(paddr, RecordHeader::SIZE)?)?;
+        (header.hash64.get() == hash.hash64(key)).then_some((header, key))
     }
 
     /// Key of the record at `paddr`, if the record holds.

@@ -7,6 +7,7 @@ use crate::format::directory::{self, DirectoryHead, STRIDE};
 use crate::format::meta;
 use crate::format::roster::SegmentEntry;
 use crate::format::run::{DELETE_BIT, OFFSET_MAX};
+use crate::hash::KeyHash;
 use crate::key_sort::{Item, chunk, sort_by_key};
 use crate::log::Log;
 use crate::runs::SideData;
@@ -135,8 +136,11 @@ fn partition(from: usize, to: usize, is_before: impl Fn(usize) -> bool) -> usize
 
 impl Order {
     /// Sorts records at these places of the segment that starts at `start`, given in log order.
-    pub(crate) fn sort(log: &Log, start: u64, places: &[u32]) -> Sorted {
-        let is_sound = |place: &u32| log.sound_key(start + Place(*place).offset()).is_some();
+    pub(crate) fn sort(log: &Log, hash: &KeyHash, start: u64, places: &[u32]) -> Sorted {
+        let is_sound = |place: &u32| {
+            let paddr = start + Place(*place).offset();
+            log.sound_key(paddr).is_some() || log.sound_head(paddr, hash).is_some()
+        };
         let (places, lost): (Vec<u32>, Vec<u32>) = places.iter().partition(|at| is_sound(at));
         let key = |id: u32| {
             let place = usize::try_from(id).ok().and_then(|at| places.get(at));

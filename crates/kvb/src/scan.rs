@@ -71,7 +71,7 @@ impl<'a> Rows<'a> {
             Err(error) => merge.fail(error),
         }
         for unsealed in &self.view.segments.tail {
-            for order in unsealed.orders(log) {
+            for order in unsealed.orders(log, &core.hash) {
                 let part = Part { start: unsealed.start, order, sealed: None };
                 merge.add(Level { parts: vec![part] }, from);
             }

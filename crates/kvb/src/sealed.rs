@@ -76,7 +76,7 @@ impl Sealed {
             Some(directory) => Order::Directory(directory),
             None => {
                 let offsets = self.offsets(log, fixed)?;
-                Order::Sorted(Order::sort(log, self.start(fixed.geometry), &offsets))
+                Order::Sorted(Order::sort(log, &fixed.hash(), self.start(fixed.geometry), &offsets))
             }
         };
         Ok(self.order.get_or_init(|| order).clone())

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::core::lock;
 use crate::format::record::{DELETE, RecordHeader};
 use crate::format::run::DELETE_BIT;
+use crate::hash::KeyHash;
 use crate::log::Log;
 use crate::order::{self, Order, Place};
 use crate::sealed::Hold;
@@ -59,7 +60,7 @@ impl Unsealed {
     }
 
     /// Everything written, in parts that are each in key order.
-    pub(crate) fn orders(&self, log: &Log) -> Vec<Order> {
+    pub(crate) fn orders(&self, log: &Log, hash: &KeyHash) -> Vec<Order> {
         let mut sorted = lock(&self.sorted);
         let end = self.end.load(Ordering::Acquire);
         let mut offsets = Vec::new();
@@ -80,7 +81,7 @@ impl Unsealed {
                 offsets.extend(last.all());
                 offsets.sort_unstable_by_key(|offset| Place(*offset).offset());
             }
-            sorted.parts.push(Order::sort(log, self.start, &offsets));
+            sorted.parts.push(Order::sort(log, hash, self.start, &offsets));
         }
         sorted.parts.iter().cloned().map(Order::Sorted).collect()
     }

@@ -563,7 +563,11 @@ fn sweep(plan: &Plan, seed: u64, random_images: u64, images: &AtomicUsize) {
         let pending = point.pending();
         let mut keeps = vec![Keep::All];
         if pending > 0 {
-            keeps.push(Keep::None);
+            // What is durable is the same as before, behind a write.
+            let op = upto.checked_sub(1).and_then(|last| history.trace.ops().get(last));
+            if plan.stride > 1 || !matches!(op, Some(Op::Write { .. } | Op::Punch { .. })) {
+                keeps.push(Keep::None);
+            }
             keeps.push(Keep::OnlyLast);
             keeps.push(Keep::DropOne(usize::try_from(seed).unwrap().wrapping_add(upto) % pending));
             keeps.push(Keep::Prefix(upto % pending));
@@ -601,8 +605,11 @@ fn cut_recovery(
     let mut count = 0;
     while let Some(point) = points.advance() {
         let base = u64::try_from(point.upto()).unwrap() * 16;
+        let op = point.upto().checked_sub(1).and_then(|last| recovery.ops().get(last));
+        let is_write = matches!(op, Some(Op::Write { .. } | Op::Punch { .. }));
+        let durable = (!is_write).then_some(Keep::None);
         let random = (0..plan.recovery_images).map(|n| Keep::Random(base + n));
-        for keep in [Keep::None, Keep::All].into_iter().chain(random) {
+        for keep in durable.into_iter().chain([Keep::All]).chain(random) {
             let context = format!("{context}; recovery cut at {} {keep:?}", point.upto());
             check(plan, point.image(keep), states, bounds, Depth::Plain, &context);
             count += 1;
@@ -630,8 +637,8 @@ fn plans() -> Vec<Plan> {
         after: |_| After::Nothing,
         expects: &[],
         stride: 1,
-        deep_stride: 20,
-        recovery_stride: 40,
+        deep_stride: 25,
+        recovery_stride: 150,
         recovery_images: 1,
     };
     let mut plans = compacting(&plan);
@@ -718,7 +725,7 @@ fn plans() -> Vec<Plan> {
             batch: |n| 2 + n,
             value: |_| 500,
             recovery_stride: 1,
-            recovery_images: 4,
+            recovery_images: 2,
             ..plan.clone()
         },
         Plan {
@@ -753,8 +760,8 @@ fn compacting(plan: &Plan) -> Vec<Plan> {
         after: |n| if n % 4 == 0 { After::Compact(Compact::Auto) } else { After::Nothing },
         options: small().overlay_min(16),
         expects: &[Event::Moved, Event::Reused, Event::ImageGone],
-        deep_stride: 6,
-        recovery_stride: 60,
+        deep_stride: 8,
+        recovery_stride: 300,
         ..plan.clone()
     };
     vec![
@@ -816,7 +823,7 @@ fn compacting(plan: &Plan) -> Vec<Plan> {
             expects: &[Event::Moved, Event::Reused, Event::ImageGone],
             stride: 3,
             deep_stride: 20,
-            recovery_stride: 300,
+            recovery_stride: 500,
             ..plan.clone()
         },
         Plan {
@@ -888,7 +895,7 @@ fn compacting(plan: &Plan) -> Vec<Plan> {
             after: |n| if n % 4 == 3 { After::Compact(Compact::Full) } else { After::Nothing },
             expects: &[Event::Moved, Event::Guard],
             deep_stride: 3,
-            recovery_stride: 2,
+            recovery_stride: 6,
             ..plan.clone()
         },
         plan,
@@ -997,7 +1004,7 @@ fn from_env(name: &str, default: u64) -> u64 {
 #[test]
 fn power_loss_at_every_operation_keeps_every_durable_commit() {
     let seed = from_env("KVB_CRASH_SEED", SEED);
-    let random_images = from_env("KVB_CRASH_IMAGES", 3);
+    let random_images = from_env("KVB_CRASH_IMAGES", 2);
     let images = AtomicUsize::new(0);
     let next = AtomicU64::new(0);
     let mut plans = plans();

@@ -1,8 +1,9 @@
 //! The bytes of a bucket are what they were.
 //!
-//! `vectors/kvb/golden.kvb` is a bucket with a little of everything, written with a fixed clock and fixed randomness.
-//! Writing it again must give the same bytes, and reading it must give the same values. When the format or the order
-//! of writes changes on purpose, `KVB_BLESS=1 cargo test -p kvb --test golden` rewrites the file; the bytes quoted in
+//! `vectors/kvb/golden.kvb` is a bucket with a little of everything, a segment of moved records among it, written with a
+//! fixed clock and fixed randomness. `guarded.kvb` is one without key directories, closed while a guard was needed.
+//! Writing them again must give the same bytes, and reading them must give the same values. When the format or the order
+//! of writes changes on purpose, `KVB_BLESS=1 cargo test -p kvb --test golden` rewrites the files; the bytes quoted in
 //! `docs/format/kvb.md` then have to follow (`tests/docs.rs` says where they differ).
 //!
 //! `vectors/kvb/structures.json` holds every structure field by field, made by `strict/vectors.py` from the
@@ -11,6 +12,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
+#[path = "support/destroy.rs"]
+mod destroy;
 #[path = "support/lookup.rs"]
 mod lookup;
 
@@ -19,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use host::{ManualEnv, MemoryDisk};
+use kvb::format::directory::{self, DirectoryHead};
 use kvb::format::extension::Extension;
 use kvb::format::footer::{Footer, FooterHead, SparsePair};
 use kvb::format::free_map::{self, FreeExtent, FreeMapHead};
@@ -28,10 +32,10 @@ use kvb::format::meta::{self, Meta, MetaHead, Section};
 use kvb::format::record::{self, Record, RecordHeader, Stamp};
 use kvb::format::roster::{NamedExtent, Roster, RosterHead, SegmentEntry};
 use kvb::format::run::RunEntry;
-use kvb::format::segment::SegmentHeader;
-use kvb::format::superblock::{Refused, Superblock};
+use kvb::format::segment::{Kind, SegmentHeader};
+use kvb::format::superblock::{self, Refused, Superblock};
 use kvb::format::{Field, crc, filter};
-use kvb::{Batch, Bucket, Options};
+use kvb::{Batch, Bucket, Compact, Options, Reader};
 use lookup::Lookup;
 use serde_json::Value;
 use zerocopy::{FromBytes, IntoBytes};
@@ -63,7 +67,7 @@ fn row_key(number: u32) -> String {
 fn build() -> Vec<u8> {
     let disk = MemoryDisk::new();
     let env = Arc::new(ManualEnv::new(START_NS, 1));
-    let options = Options::default().background(false);
+    let options = Options::default().background(false).segment_bytes_max(16 << 10);
     let bucket = Bucket::create_on(Arc::new(disk.clone()), env.clone(), options).unwrap();
     bucket.put(b"alice", b"100").unwrap();
     env.advance(SECOND_NS);
@@ -79,32 +83,70 @@ fn build() -> Vec<u8> {
     bucket.put(b"", b"empty key").unwrap();
     bucket.put(b"empty value", b"").unwrap();
     bucket.flush().unwrap();
-    // Enough records for a second pair in the footer, then more than the first segment holds.
+    // Enough records for a second pair in the footer of what they are moved to.
     let mut batch = Batch::new();
-    for number in 0..56 {
+    for number in 0..60 {
         batch.put(row_key(number), [u8::try_from(number).unwrap()]);
     }
     bucket.commit(batch).unwrap();
+    let done = bucket.compact(Compact::Full).unwrap();
+    assert_eq!((done.segments_emptied, done.segments_written), (1, 1));
+    // Then more than a segment of the log holds.
+    env.advance(SECOND_NS);
     bucket.put(b"large", [b'x'; 8000]).unwrap();
+    bucket.delete(row_key(59)).unwrap();
+    bucket.put(b"another", [b'y'; 7000]).unwrap();
     bucket.put(b"last", b"in the next segment".repeat(40)).unwrap();
     bucket.close().unwrap();
     disk.to_bytes()
 }
 
-#[test]
-fn writing_gives_the_same_bytes() {
+/// Writes a bucket without key directories. When it is closed, segments that a snapshot held have just become free, and
+/// the guard that hid their records is still there.
+fn build_guarded() -> Vec<u8> {
+    let disk = MemoryDisk::new();
+    let env = Arc::new(ManualEnv::new(START_NS, 2));
+    let options = Options::default().background(false).directories(false);
+    let bucket = Bucket::create_on(Arc::new(disk.clone()), env.clone(), options.clone()).unwrap();
+    for key in ["kept", "deleted", "expired"] {
+        bucket.put(key, b"old").unwrap();
+    }
+    bucket.close().unwrap();
+    // What comes now is in another segment.
+    let bucket = Bucket::open_on(Arc::new(disk.reopen()), env.clone(), options).unwrap();
+    bucket.delete(b"deleted").unwrap();
+    bucket.put_for(b"expired", b"new", Duration::from_secs(60)).unwrap();
+    env.advance(2 * 3600 * SECOND_NS);
+    let snapshot = bucket.snapshot();
+    let done = bucket.compact(Compact::Full).unwrap();
+    assert_eq!((done.segments_emptied, done.segments_written, done.records_moved), (2, 1, 1));
+    drop(snapshot);
+    bucket.close().unwrap();
+    disk.to_bytes()
+}
+
+fn is_blessing() -> bool {
+    std::env::var_os("KVB_BLESS").is_some()
+}
+
+/// A stored bucket; while the files are rewritten, which may be half done, as it is written now.
+fn stored(name: &str, build: fn() -> Vec<u8>) -> Vec<u8> {
+    if is_blessing() { build() } else { std::fs::read(vectors(name)).unwrap() }
+}
+
+fn check_bytes(name: &str, build: fn() -> Vec<u8>) {
     let found = build();
-    assert_eq!(found, build(), "writing the bucket twice gives different bytes");
-    let path = vectors("golden.kvb");
-    if std::env::var_os("KVB_BLESS").is_some() {
+    assert_eq!(found, build(), "writing {name} twice gives different bytes");
+    let path = vectors(name);
+    if is_blessing() {
         std::fs::write(&path, &found).unwrap();
     }
-    let wanted = std::fs::read(&path).expect("vectors/kvb/golden.kvb is there");
+    let wanted = std::fs::read(&path).expect("the stored bucket is there");
     let differs = found.iter().zip(&wanted).position(|(a, b)| a != b);
     if let Some(at) = differs {
         let upto = (at + 16).min(found.len()).min(wanted.len());
         panic!(
-            "byte {at:#x} (page {}): written {:02x?}, golden {:02x?}; if that is wanted, run with KVB_BLESS=1",
+            "{name} byte {at:#x} (page {}): written {:02x?}, stored {:02x?}; if that is wanted, run with KVB_BLESS=1",
             at / 4096,
             &found[at..upto],
             &wanted[at..upto],
@@ -113,25 +155,52 @@ fn writing_gives_the_same_bytes() {
     assert_eq!(
         found.len(),
         wanted.len(),
-        "the length has changed; if that is wanted, run with KVB_BLESS=1"
+        "the length of {name} has changed; if that is wanted, run with KVB_BLESS=1"
     );
 }
 
 #[test]
-fn reading_gives_the_same_values() {
-    // While the file is being rewritten it may be half there.
-    let bytes = match std::env::var_os("KVB_BLESS") {
-        Some(_) => build(),
-        None => std::fs::read(vectors("golden.kvb")).unwrap(),
-    };
-    let env = Arc::new(ManualEnv::new(START_NS + 2 * SECOND_NS, 2));
-    let read_only =
-        Bucket::open_read_only_on(Arc::new(MemoryDisk::from_bytes(bytes.clone())), env.clone())
-            .unwrap();
+fn writing_gives_the_same_bytes() {
+    check_bytes("golden.kvb", build);
+    check_bytes("guarded.kvb", build_guarded);
+}
+
+/// Headers of the DATA extents of a bucket.
+fn data_headers(bytes: &[u8]) -> Vec<SegmentHeader> {
+    let superblock = Superblock::decode(bytes).unwrap();
+    let extents = destroy::extents(bytes, &superblock);
+    let headers = extents.into_iter().map(|(_, _, header)| header);
+    headers.filter(|header| header.kind() == Some(Kind::Data)).collect()
+}
+
+#[test]
+fn the_golden_buckets_have_what_they_are_for() {
+    let golden = data_headers(&stored("golden.kvb", build));
+    assert!(golden.iter().any(|header| header.is_moved() && header.segment_size.get() != 0));
+    assert!(golden.iter().any(|header| !header.is_moved() && header.segment_size.get() != 0));
+    assert!(golden.iter().any(|header| header.segment_size.get() == 0));
+    let bytes = stored("guarded.kvb", build_guarded);
+    let guarded = data_headers(&bytes);
+    assert!(guarded.iter().any(|header| header.is_moved() && header.is_guard()));
+    assert!(guarded.iter().any(|header| header.is_moved() && !header.is_guard()));
+    let flags = Superblock::decode(&bytes).unwrap().flags.get();
+    assert_ne!(flags & superblock::FLAG_NO_DIRECTORY, 0);
+}
+
+/// Opens a stored bucket for reading and for writing.
+fn opened(bytes: Vec<u8>, env: &Arc<ManualEnv>) -> (Reader, Bucket) {
+    let disk = Arc::new(MemoryDisk::from_bytes(bytes.clone()));
+    let reader = Bucket::open_read_only_on(disk, env.clone()).unwrap();
     let options = Options::default().background(false);
     let disk = Arc::new(MemoryDisk::from_bytes(bytes));
-    let writable = Bucket::open_on(disk, env.clone(), options).unwrap();
-    let buckets: [&dyn Lookup; 2] = [&read_only, &writable];
+    (reader, Bucket::open_on(disk, env.clone(), options).unwrap())
+}
+
+#[test]
+fn reading_gives_the_same_values() {
+    let env = Arc::new(ManualEnv::new(START_NS + 3 * SECOND_NS, 2));
+    let (reader, writable) = opened(stored("golden.kvb", build), &env);
+    let buckets: [&dyn Lookup; 2] = [&reader, &writable];
     for bucket in buckets {
         let get = |key: &[u8]| bucket.value(key).unwrap();
         assert_eq!(get(b"alice").as_deref(), Some(&b"70"[..]));
@@ -144,23 +213,37 @@ fn reading_gives_the_same_values() {
         assert_eq!(get(b"").as_deref(), Some(&b"empty key"[..]));
         assert_eq!(get(b"empty value").as_deref(), Some(&b""[..]));
         assert_eq!(get(b"large").as_deref(), Some(&[b'x'; 8000][..]));
+        assert_eq!(get(b"another").as_deref(), Some(&[b'y'; 7000][..]));
         let last = b"in the next segment".repeat(40);
         assert_eq!(get(b"last").as_deref(), Some(&last[..]));
-        for number in 0..56 {
+        for number in 0..59 {
             let wanted = [u8::try_from(number).unwrap()];
             assert_eq!(get(row_key(number).as_bytes()).as_deref(), Some(&wanted[..]));
         }
-        assert_eq!(get(b"row 56"), None);
+        assert_eq!(get(row_key(59).as_bytes()), None, "deleted");
+        assert_eq!(get(b"row 60"), None);
     }
+    assert_eq!(writable.scan(b"row ").count(), 59);
+    assert_eq!(writable.scan(b"").count(), 69);
     env.advance(60 * SECOND_NS);
     assert!(!writable.exists(b"session").unwrap(), "a minute later it has expired");
+
+    let env = Arc::new(ManualEnv::new(START_NS + 2 * 3600 * SECOND_NS, 3));
+    let (reader, writable) = opened(stored("guarded.kvb", build_guarded), &env);
+    let buckets: [&dyn Lookup; 2] = [&reader, &writable];
+    for bucket in buckets {
+        assert_eq!(bucket.value(b"kept").unwrap().as_deref(), Some(&b"old"[..]));
+        assert_eq!(bucket.value(b"deleted").unwrap(), None);
+        assert_eq!(bucket.value(b"expired").unwrap(), None);
+    }
+    assert_eq!(writable.scan(b"").count(), 1);
 }
 
 /// What ties the vectors to a bucket and a checkpoint.
 const UUID: (u64, u64) = (0x0F1E_2D3C_4B5A_6978, 0x8796_A5B4_C3D2_E1F0);
 const EPOCH: u64 = 42;
 /// Ends the roster in the vectors.
-const ROSTER_CRC: u32 = 0x9183_1ADB;
+const ROSTER_CRC: u32 = 0xF1F9_46A7;
 const IMAGE_ID: u64 = 0xA1B2_C3D4_E5F6_0718;
 const INDEX_PAGEID: u64 = 27;
 const FREE_MAP_PAGEID: u64 = 1;
@@ -200,6 +283,7 @@ const STRUCTURES: &[Structure] = &structures![
     MetaHead,
     Section,
     RunEntry,
+    DirectoryHead,
     FreeMapHead,
     FreeExtent,
     IndexPageHeader,
@@ -314,6 +398,9 @@ fn checksums_and_hashes() {
             "{vector}"
         );
     }
+    for vector in list(&vectors, "directory") {
+        check_directory(vector);
+    }
     for vector in list(&vectors, "filter") {
         let hashes = list(vector, "hashes")
             .iter()
@@ -323,6 +410,25 @@ fn checksums_and_hashes() {
         assert_eq!(bytes, from_hex(text(vector, "bytes")));
         assert!(hashes.iter().all(|hash| filter::may_contain(&bytes, *hash)));
     }
+}
+
+fn check_directory(vector: &Value) {
+    let numbers = |name: &str| -> Vec<u64> {
+        let texts = list(vector, name).iter().map(|one| one.as_str().unwrap());
+        texts.map(|text| text.parse().unwrap()).collect()
+    };
+    let places = numbers("places").into_iter().map(|place| u32::try_from(place).unwrap().into());
+    let places: Vec<_> = places.collect();
+    let prefixes: Vec<_> = numbers("prefixes").into_iter().map(Into::into).collect();
+    let head: DirectoryHead = read("DirectoryHead", &vector["head"]);
+    let bytes = directory::encode(head.skip.get(), &places, &prefixes);
+    assert_eq!(bytes, from_hex(text(vector, "bytes")));
+    assert_eq!(directory::decode_head(&bytes), Some(head));
+    assert_eq!(
+        directory::encoded_len(head.count.get().into()),
+        u64::try_from(bytes.len()).unwrap()
+    );
+    assert_eq!(directory::decode_head(&bytes[..bytes.len() - 1]), None, "a byte is missing");
 }
 
 #[test]
@@ -442,7 +548,7 @@ fn check_meta(vector: &Value, bytes: &[u8]) {
     assert_eq!(meta.encode(), bytes);
     assert!(Meta::decode(&in_extent(bytes), meta::KIND_IMAGE, UUID).is_none());
     let first = meta.section(meta::SECTION_RUN).unwrap();
-    assert_eq!(first.offset.get(), u64::try_from(meta::body_offset(2)).unwrap());
+    assert_eq!(first.offset.get(), u64::try_from(meta::body_offset(3)).unwrap());
 }
 
 fn check_index_page(vector: &Value, bytes: &[u8]) {
@@ -488,6 +594,11 @@ fn what_must_be_refused_is() {
         let name = text(vector, "structure");
         let why = text(vector, "why");
         assert!(!accepts(name, &bytes), "{name} passes in spite of {why}");
+        if name == "Roster" {
+            // Also for an extension that names just this roster.
+            let crc = u32::from_le_bytes(*bytes.last_chunk().unwrap());
+            assert!(Roster::decode(&bytes, EPOCH, UUID, crc).is_none(), "{why}");
+        }
         let refused = (name == "Superblock").then(|| Superblock::decode(&bytes).unwrap_err());
         match why {
             "another major version" => assert_eq!(refused, Some(Refused::Version(2))),

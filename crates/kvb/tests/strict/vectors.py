@@ -27,11 +27,12 @@ LAYOUTS = {
         self_page 8, b_page 8, durable_seqno 8, tail_seqno 8, next_seg_id 8, clock_unix_ns 8,
         image_id 8, image_seqno 8, image_seg_id 8, table_start_page 8, table_page_count 8,
         table_id 8, index_page_min 8, max_value 4, segment_page_max 4, hash_key [16],
-        roster_crc32c 4, reserved [32], crc32c 4""",
+        roster_crc32c 4, bulletin_page 8, image_gone 8, reserved [16], crc32c 4""",
     "RosterHead": "magic 4, named_count 2, sealed_count 2, epoch 8, file_uuid_hi 8, file_uuid_lo 8",
     "NamedExtent": "start_page 8, seg_id 8, page_count 4, kind 4",
     "SegmentEntry": """start_page 8, data_page_count 4, meta_page_count 4, seg_id 8, base_seqno 8,
-        last_seqno 8, dead_bytes 8, record_count 4, flags 4""",
+        last_seqno 8, dead_bytes 8, record_count 4, flags 4, record_bytes 8, delete_bytes 8,
+        expiring_bytes 8, expires_first_ns 8, expires_last_ns 8""",
     "SegmentHeader": """seg_id 8, base_seqno 8, start_unix_ns 8, flags 8, writer_pid 4, reserved 4,
         segment_size 8, header_crc32c 4""",
     "RecordHeader": """header_crc32c 4, seqno 8, hash64 8, timestamp_ns 8, kind 1, enc 1,
@@ -42,6 +43,7 @@ LAYOUTS = {
         used 8, seqno 8, page_count 8""",
     "Section": "kind 4, crc32c 4, offset 8, length 8",
     "RunEntry": "slot_hash 8, offset 4, seqno_delta 4",
+    "DirectoryHead": "count 4, skip 4",
     "FreeMapHead": """magic 4, extent_count 4, epoch 8, file_uuid_lo 8, pageid 8, first_page 8,
         page_count 8""",
     "FreeExtent": "start_page 8, page_count 8",
@@ -279,9 +281,9 @@ def superblock(**changes):
         index_region_page_count=16,
         fsm_start_page=1,
         fsm_page_count=1,
-        journal_start_page=2,
+        journal_start_page=3,
         journal_page_count=8,
-        segment_start_page=10,
+        segment_start_page=11,
         segment_end_page=300,
         commit_seqno=123456,
         commit_paddr=654321,
@@ -305,22 +307,31 @@ EXTENSION = dict(
     clock_unix_ns=NOW + 5,
     image_id=0xA1B2C3D4E5F60718,
     image_seqno=120000,
-    image_seg_id=0,
+    image_seg_id=31,
     table_start_page=44,
     table_page_count=2,
     table_id=0x1122334455667788,
     index_page_min=1,
     max_value=1 << 30,
     segment_page_max=2048,
-    roster_crc32c=0x91831ADB,
+    bulletin_page=2,
+    image_gone=3,
 )
+
+
+def extension(**changes):
+    """The extension that goes with the roster below."""
+    head, named, sealed = roster_parts()
+    roster_crc = crc32c(head + b"".join(named + sealed))
+    return pack("Extension", **{**EXTENSION, "roster_crc32c": roster_crc, **changes})
+
 
 COMMIT_TAG = ((UUID_HI << 1 | UUID_HI >> 63) & U64) ^ UUID_LO
 
 
 def single_structures():
     """At least one vector of every structure."""
-    keyed = dict(EXTENSION, hash_kind=1, hash_key=bytes(range(16)))
+    keyed = dict(hash_kind=1, hash_key=bytes(range(16)))
     segment = dict(
         seg_id=9,
         base_seqno=1000,
@@ -346,14 +357,21 @@ def single_structures():
         seqno=1000, hash64=xxh3(b"alice"), index_pageid=27, slot_idx=48, record_paddr=57396
     )
     yield "Superblock", superblock()
+    yield "Superblock", superblock(flags=2 | 4 | 8)
     yield "Superblock", superblock(page_size=65536, flags=0xFFFFFFFF, epoch=U64, version_minor=7)
-    yield "Extension", pack("Extension", **EXTENSION)
-    yield "Extension", pack("Extension", **keyed)
+    yield "Extension", extension()
+    yield "Extension", extension(**keyed)
     yield "RosterHead", roster_parts()[0]
-    yield "NamedExtent", roster_parts()[1][0]
-    yield "SegmentEntry", roster_parts()[2][0]
+    for named in roster_parts()[1]:
+        yield "NamedExtent", named
+    for sealed in roster_parts()[2]:
+        yield "SegmentEntry", sealed
     yield "SegmentHeader", pack("SegmentHeader", **segment)
     yield "SegmentHeader", pack("SegmentHeader", **dict(segment, segment_size=11889))
+    moved = dict(segment, flags=1 | 8, base_seqno=17, segment_size=20000)
+    yield "SegmentHeader", pack("SegmentHeader", **moved)
+    yield "SegmentHeader", pack("SegmentHeader", **dict(moved, flags=1 | 8 | 16))
+    yield "SegmentHeader", pack("SegmentHeader", **dict(moved, base_seqno=0, segment_size=0))
     yield "SegmentHeader", pack("SegmentHeader", **passive, flags=2, segment_size=3 * PAGE)
     yield "SegmentHeader", pack("SegmentHeader", **passive, flags=4, segment_size=3 * PAGE)
     yield "RecordHeader", pack("RecordHeader", **record)
@@ -365,6 +383,8 @@ def single_structures():
     yield "Section", meta_parts()[1][0]
     yield "RunEntry", pack("RunEntry", slot_hash=2, offset=52, seqno_delta=0)
     yield "RunEntry", pack("RunEntry", slot_hash=U64, offset=1 << 31 | 4711, seqno_delta=9)
+    yield "RunEntry", pack("RunEntry", slot_hash=3, offset=52, seqno_delta=0xFFFFFFFF)
+    yield "DirectoryHead", directory_parts()[0]
     yield "FreeMapHead", free_map_parts()[0]
     yield "FreeExtent", free_map_parts()[1][0]
     yield "IndexPageHeader", pack("IndexPageHeader", **INDEX_HEADER)
@@ -384,6 +404,7 @@ def record_wholes():
         (b"session", b"token", dict(reserved16=0, ttl_secs=60)),
         (b"bob", b"", dict(kind=1, reserved16=1)),
         (b"", b"", dict(reserved16=2)),
+        (b"dave", b"", dict(kind=1, reserved16=2)),
         (bytes.fromhex("46c6bd15848c7d973a5296093bbc56af"), bytes(70), dict(reserved16=1)),
     ]:
         values = dict(seqno=1000, hash64=xxh3(key), timestamp_ns=NOW, kind=0, enc=0, ttl_secs=0)
@@ -422,26 +443,53 @@ def roster_parts():
     named = [
         pack("NamedExtent", start_page=12, seg_id=2, page_count=2, kind=0),
         pack("NamedExtent", start_page=18, seg_id=4, page_count=4, kind=0),
+        pack("NamedExtent", start_page=60, seg_id=34, page_count=40, kind=1),
     ]
-    sealed = [
-        pack(
-            "SegmentEntry",
-            start_page=14,
-            data_page_count=3,
-            meta_page_count=1,
-            seg_id=3,
-            base_seqno=172,
-            last_seqno=239,
-            dead_bytes=105,
-            record_count=68,
-            flags=0,
-        )
-    ]
+    log = dict(
+        start_page=14,
+        data_page_count=3,
+        meta_page_count=1,
+        seg_id=3,
+        base_seqno=172,
+        last_seqno=239,
+        dead_bytes=105,
+        record_count=68,
+        flags=0,
+        record_bytes=11777,
+        delete_bytes=109,
+        expiring_bytes=60,
+        expires_first_ns=NOW + 61_000_000_000,
+        expires_last_ns=NOW + 61_000_000_000,
+    )
+    moved = dict(
+        log,
+        start_page=100,
+        seg_id=31,
+        base_seqno=17,
+        last_seqno=160,
+        flags=1,
+        expiring_bytes=0,
+        expires_first_ns=0,
+        expires_last_ns=0,
+    )
+    guard = dict(
+        moved,
+        start_page=104,
+        seg_id=33,
+        base_seqno=44,
+        last_seqno=90,
+        flags=3,
+        record_count=5,
+        record_bytes=260,
+        delete_bytes=260,
+        dead_bytes=312,
+    )
+    sealed = [pack("SegmentEntry", **entry) for entry in (log, moved, guard)]
     head = pack(
         "RosterHead",
         magic=0x5242564B,
-        named_count=2,
-        sealed_count=1,
+        named_count=len(named),
+        sealed_count=len(sealed),
         epoch=42,
         file_uuid_hi=UUID_HI,
         file_uuid_lo=UUID_LO,
@@ -471,7 +519,33 @@ def filter_bytes(hashes):
     return struct.pack(f"<{len(words)}Q", *words)
 
 
-RUN_HASHES = sorted(slot_hash(xxh3(key)) for key in [b"alice", b"bob", b"carol", b"dave", b""])
+RUN_KEYS = [b"alice", b"bob", b"carol", b"dave", b""]
+RUN_HASHES = sorted(slot_hash(xxh3(key)) for key in RUN_KEYS)
+# Of which key bytes stand in a directory.
+DIRECTORY_KEYS = sorted(b"coin/%04d" % (number * number) for number in range(20))
+
+
+def directory_parts():
+    """Records of equal length, one of them a DELETE, in the order of their keys."""
+    places = [52 + 60 * at | (1 << 31 if at == 7 else 0) for at in range(len(DIRECTORY_KEYS))]
+    first, last = DIRECTORY_KEYS[0], DIRECTORY_KEYS[-1]
+    skip = next(at for at in range(len(first)) if first[at] != last[at])
+    chunks = [key[skip : skip + 8].ljust(8, b"\0") for key in DIRECTORY_KEYS[::8]]
+    prefixes = [int.from_bytes(chunk, "big") for chunk in chunks]
+    return pack("DirectoryHead", count=len(places), skip=skip), places, prefixes
+
+
+def directory_whole():
+    head, places, prefixes = directory_parts()
+    raw = head + struct.pack(f"<{len(places)}I", *places)
+    raw += struct.pack(f"<{len(prefixes)}Q", *prefixes)
+    return dict(
+        head=fields("DirectoryHead", head),
+        keys=[key.hex() for key in DIRECTORY_KEYS],
+        places=[str(place) for place in places],
+        prefixes=[str(prefix) for prefix in prefixes],
+        bytes=raw.hex(),
+    )
 
 
 def meta_parts():
@@ -480,17 +554,18 @@ def meta_parts():
         for at, value in enumerate(RUN_HASHES)
     )
     words = filter_bytes(RUN_HASHES)
-    # 128 + 64 + 2 * 24 + 4 bytes, rounded up to 64.
-    body = 256
-    sections = [
-        pack("Section", kind=1, crc32c=crc32c(run), offset=body, length=len(run)),
-        pack("Section", kind=2, crc32c=crc32c(words), offset=body + len(run), length=len(words)),
-    ]
+    order = pack("DirectoryHead", count=len(RUN_KEYS), skip=0)
+    order += struct.pack("<5IQ", *(52 + 60 * at for at in range(5)), 0)
+    # 128 + 64 + 3 * 24 + 4 bytes, rounded up to 64.
+    at, sections = 320, []
+    for kind, raw in [(1, run), (2, words), (4, order)]:
+        sections.append(pack("Section", kind=kind, crc32c=crc32c(raw), offset=at, length=len(raw)))
+        at += len(raw)
     head = pack(
         "MetaHead",
         magic=0x4D42564B,
         kind=2,
-        section_count=2,
+        section_count=len(sections),
         file_uuid_hi=UUID_HI,
         file_uuid_lo=UUID_LO,
         id=9,
@@ -597,6 +672,13 @@ def refused(structures, wholes):
         ("the magic read as big-endian", dict(magic=0x4B42564B)),
     ]:
         yield dict(structure="Superblock", why=why, bytes=superblock(**changes).hex())
+    head, named, sealed = roster_parts()
+    unknown = pack("NamedExtent", start_page=12, seg_id=2, page_count=2, kind=2)
+    raw = with_crc(head + unknown + b"".join(named[1:] + sealed))
+    yield dict(structure="Roster", why="a named extent of unknown kind", bytes=raw.hex())
+    unknown = sealed[0][:52] + struct.pack("<I", 4) + sealed[0][56:]
+    raw = with_crc(head + b"".join(named) + unknown + b"".join(sealed[1:]))
+    yield dict(structure="Roster", why="a segment with an unknown flag", bytes=raw.hex())
     header = dict(seg_id=1, base_seqno=1, start_unix_ns=NOW, writer_pid=1, reserved=2)
     for why, flags in [
         ("two kinds at once", 3),
@@ -647,6 +729,7 @@ def main():
             dict(key=sip_key.hex(), input=raw.hex(), hash64=str(siphash(sip_key, raw)))
             for raw in inputs
         ],
+        directory=[directory_whole()],
         filter=[
             dict(hashes=[str(value) for value in RUN_HASHES], bytes=filter_bytes(RUN_HASHES).hex())
         ],
