@@ -329,7 +329,7 @@ fn held_while_runs_are_folded_in() {
     for first in (0..COUNT).step_by(5000) {
         let mut batch = Batch::new();
         for n in first..first + 5000 {
-            batch.put((n % 118_000).to_be_bytes(), [1]);
+            batch.put((n % 90_000).to_be_bytes(), [1]);
         }
         bucket.commit(batch).unwrap();
     }
