@@ -45,6 +45,8 @@ enum Verdict<'a> {
     Move(Record<'a>),
     /// Only this round's segments hold something older.
     Guard(Record<'a>),
+    /// Others do, and the index must not know of it.
+    Keep(Record<'a>),
 }
 
 /// An output, and the promise that nothing is frozen while it is written.
@@ -68,7 +70,9 @@ struct Round<'a> {
     /// Live bytes still to come, estimated.
     bytes_ahead: u64,
     window: Option<Window<'a>>,
+    /// Guards that are given up with the round, and such as are not.
     guard: Option<Output>,
+    keep: Option<Output>,
     guards: Vec<u64>,
     done: Compaction,
     is_background: bool,
@@ -105,6 +109,7 @@ impl Core {
             bytes_ahead,
             window: None,
             guard: None,
+            keep: None,
             guards: Vec::new(),
             done: Compaction::default(),
             is_background,
@@ -196,7 +201,10 @@ impl<'a> Round<'a> {
         drop(merge);
         self.close_window()?;
         if let Some(guard) = self.guard.take() {
-            self.finish_guard(guard)?;
+            self.finish_guard(guard, true)?;
+        }
+        if let Some(keep) = self.keep.take() {
+            self.finish_guard(keep, false)?;
         }
         self.give_up()
     }
@@ -205,7 +213,16 @@ impl<'a> Round<'a> {
     fn settle(&mut self, head: &Head<'a>) -> Result<()> {
         match self.judge(head)? {
             Verdict::Drop => Ok(()),
-            Verdict::Guard(record) => self.add_guard(&record, head.paddr),
+            Verdict::Guard(record) => {
+                let guard = self.guard.take();
+                self.guard = self.add_guard(guard, &record, head.paddr, true)?;
+                Ok(())
+            }
+            Verdict::Keep(record) => {
+                let keep = self.keep.take();
+                self.keep = self.add_guard(keep, &record, head.paddr, false)?;
+                Ok(())
+            }
             Verdict::Move(record) => {
                 let len = record.header.record_len();
                 let is_full = |window: &Window<'_>| {
@@ -243,8 +260,11 @@ impl<'a> Round<'a> {
         let newest = newest.map(|newest| newest.header.seqno.get());
         if record.header.kind != DELETE {
             return Ok(if newest.is_none() && self.is_of_guard(head) {
-                // No index knows of it; whether it still hides something only the segments tell.
-                self.judge_last(head, hash, record)
+                // No index knows of it, nor may it; whether it still hides something only the segments tell.
+                match self.judge_last(head, hash, record) {
+                    Verdict::Move(record) => Verdict::Keep(record),
+                    verdict => verdict,
+                }
             } else if newest != Some(head.seqno()) {
                 Verdict::Drop
             } else if record.header.deadline_ns() > self.expired_by {
@@ -349,25 +369,33 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    fn add_guard(&mut self, record: &Record<'_>, origin: u64) -> Result<()> {
+    /// Adds a record that hides others to a guard, or to the next one.
+    fn add_guard(
+        &mut self,
+        guard: Option<Output>,
+        record: &Record<'_>,
+        origin: u64,
+        is_for_round: bool,
+    ) -> Result<Option<Output>> {
         let len = record.header.record_len();
-        if let Some(guard) = self.guard.take_if(|guard| !guard.fits(self.core, len)) {
-            self.finish_guard(guard)?;
-        }
-        if self.guard.is_none() {
-            self.guard = Some(self.core.begin_output(self.output_pages(len))?);
-        }
-        match &mut self.guard {
-            Some(guard) => guard.push(self.core, record, origin),
-            None => Ok(()),
-        }
+        let mut guard = match guard {
+            Some(guard) if guard.fits(self.core, len) => guard,
+            full => {
+                if let Some(full) = full {
+                    self.finish_guard(full, is_for_round)?;
+                }
+                self.core.begin_output(self.output_pages(len))?
+            }
+        };
+        guard.push(self.core, record, origin)?;
+        Ok(Some(guard))
     }
 
-    fn finish_guard(&mut self, mut guard: Output) -> Result<()> {
+    fn finish_guard(&mut self, mut guard: Output, is_for_round: bool) -> Result<()> {
         let entry = self.core.finish_output(&mut guard, true)?;
-        let mut keeper = self.core.lock_keeper();
-        keeper.add_dead(entry.start_page.get(), guard.segment.len);
-        self.guards.push(entry.seg_id.get());
+        if is_for_round {
+            self.guards.push(entry.seg_id.get());
+        }
         Ok(())
     }
 
@@ -408,7 +436,7 @@ impl<'a> Round<'a> {
     fn abandon(&mut self) {
         let core = self.core;
         let outputs = self.window.as_ref().map(|window| &window.output);
-        for output in outputs.into_iter().chain(&self.guard) {
+        for output in outputs.into_iter().chain(&self.guard).chain(&self.keep) {
             let is_registered = {
                 let keeper = core.lock_keeper();
                 let start_page = output.segment.extent.start_page;
@@ -425,7 +453,7 @@ impl<'a> Round<'a> {
             let _ = core.latch(ended);
             drop(window);
         }
-        self.guard = None;
+        (self.guard, self.keep) = (None, None);
     }
 }
 

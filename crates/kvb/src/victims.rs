@@ -198,8 +198,11 @@ impl Core {
             let mut dead = dead_bytes(entry, wall);
             let replaced = replaced_in.get(&entry.start_page.get()).copied().unwrap_or(0);
             dead = (dead + replaced).min(bytes);
-            // Tombstones that had to be kept once are worth another look when much has changed.
-            if sealed.is_moved() && retired.saturating_sub(sealed.born()) > choice.total / 2 {
+            // What had to be kept once is worth another look when much has changed.
+            let is_ripe = retired.saturating_sub(sealed.born()) > choice.total / 2;
+            if is_ripe && sealed.is_guard() {
+                dead = bytes;
+            } else if is_ripe && sealed.is_moved() {
                 dead = (dead + entry.delete_bytes.get()).min(bytes);
             }
             choice.dead += dead;

@@ -329,7 +329,7 @@ fn held_while_runs_are_folded_in() {
     for first in (0..COUNT).step_by(5000) {
         let mut batch = Batch::new();
         for n in first..first + 5000 {
-            batch.put((n % 90_000).to_be_bytes(), [1]);
+            batch.put((n % 115_000).to_be_bytes(), [1]);
         }
         bucket.commit(batch).unwrap();
     }
@@ -342,7 +342,7 @@ fn held_while_runs_are_folded_in() {
         assert!(bucket.mount_report().runs > 4, "{:?}", bucket.mount_report());
         let before = bucket.snapshot();
         let mut batch = Batch::new();
-        for n in (0..90_000_u32).step_by(7) {
+        for n in (0..115_000_u32).step_by(7) {
             match n % 2 {
                 0 => batch.put(n.to_be_bytes(), [2]),
                 _ => batch.delete(n.to_be_bytes()),
@@ -356,7 +356,7 @@ fn held_while_runs_are_folded_in() {
             _ => Some([1]),
         };
         let check = || {
-            for n in (0..90_000_u32).step_by(5) {
+            for n in (0..115_000_u32).step_by(5) {
                 let found = before.get(n.to_be_bytes()).unwrap();
                 assert_eq!(found.as_deref(), Some(&[1][..]), "key {n} before");
                 let found = after.get(n.to_be_bytes()).unwrap();
@@ -365,16 +365,16 @@ fn held_while_runs_are_folded_in() {
             }
         };
         check();
-        assert_eq!(before.scan("").count(), 90_000);
+        assert_eq!(before.scan("").count(), 115_000);
         // Takes in what was left.
         bucket.stats().unwrap();
-        for n in (0..90_000_u32).step_by(7) {
+        for n in (0..115_000_u32).step_by(7) {
             bucket.delete(n.to_be_bytes()).unwrap();
         }
         bucket.flush().unwrap();
         check();
-        assert_eq!(before.scan("").count(), 90_000);
-        let live = (0..90_000).filter(|n| value(*n).is_some()).count();
+        assert_eq!(before.scan("").count(), 115_000);
+        let live = (0..115_000).filter(|n| value(*n).is_some()).count();
         assert_eq!(after.scan("").rev().count(), live);
     }
 }
