@@ -21,8 +21,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use host::{Disk, Keep, ManualEnv, Op, SimDisk, Trace};
 use kvb::format::roster::SEGMENT_GUARD;
@@ -72,6 +72,8 @@ struct Plan {
     ttl_secs: fn(u64) -> u64,
     /// What happens after the n-th commit.
     after: fn(u64) -> After,
+    /// Another thread compacts all the while, so that no two histories are the same.
+    compacts_beside: bool,
     /// What must have happened in the end.
     expects: &'static [Event],
     /// Look at one point in so many.
@@ -232,6 +234,7 @@ impl Run<'_> {
     fn session(&mut self, bucket: &Bucket, mut number: u64) -> u64 {
         let mut snapshots = Vec::new();
         while number <= self.plan.commits {
+            self.let_others_work();
             self.commit(bucket, number);
             let last = || self.states.last().unwrap().clone();
             match (self.plan.after)(number) {
@@ -272,6 +275,43 @@ impl Run<'_> {
     }
 }
 
+impl Run<'_> {
+    /// A session, with a thread that compacts if the plan says so.
+    fn session_beside(&mut self, bucket: &Bucket, number: u64) -> u64 {
+        if !self.plan.compacts_beside {
+            return self.session(bucket, number);
+        }
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let compactor = scope.spawn(|| {
+                for kind in [Compact::Full, Compact::Auto, Compact::LowSpace].into_iter().cycle() {
+                    if is_over.load(Ordering::Acquire) {
+                        break;
+                    }
+                    bucket.compact(kind).unwrap();
+                    std::thread::yield_now();
+                }
+            });
+            let next = self.session(bucket, number);
+            is_over.store(true, Ordering::Release);
+            compactor.join().unwrap();
+            next
+        })
+    }
+
+    /// Lets the other thread do a few operations, if there is one and it has something to do.
+    fn let_others_work(&self) {
+        let enough = self.disk.op_count() + 5;
+        let start = Instant::now();
+        while self.plan.compacts_beside
+            && self.disk.op_count() < enough
+            && start.elapsed() < Duration::from_millis(2)
+        {
+            std::thread::yield_now();
+        }
+    }
+}
+
 fn run(plan: &Plan, seed: u64) -> History {
     let mut run = Run {
         plan,
@@ -286,7 +326,7 @@ fn run(plan: &Plan, seed: u64) -> History {
     run.mark(ACKNOWLEDGED, 0);
     let mut number = 1;
     loop {
-        number = run.session(&bucket, number);
+        number = run.session_beside(&bucket, number);
         bucket.close().unwrap();
         run.mark(ACKNOWLEDGED, number - 1);
         if number > plan.commits {
@@ -548,7 +588,7 @@ fn verify(plan: &Plan, bucket: &Bucket, states: &[State], now_ns: u64, context: 
 }
 
 fn sweep(plan: &Plan, seed: u64, random_images: u64, images: &AtomicUsize) {
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     let history = run(plan, seed);
     let last = history.bounds.len() - 1;
     let mut points = history.trace.points();
@@ -635,6 +675,7 @@ fn plans() -> Vec<Plan> {
         deletes: 4,
         ttl_secs: |_| 1 << 20,
         after: |_| After::Nothing,
+        compacts_beside: false,
         expects: &[],
         stride: 1,
         deep_stride: 25,
@@ -862,6 +903,20 @@ fn compacting(plan: &Plan) -> Vec<Plan> {
             },
             expects: &[Event::Moved, Event::Guard, Event::ImageGone],
             stride: 2,
+            ..plan.clone()
+        },
+        Plan {
+            name: "commits beside compaction",
+            commits: 70,
+            keys: 30,
+            options: small().overlay_min(12),
+            batch: |n| 2 + n % 4,
+            value: |n| usize::try_from(300 + n * 37 % 700).unwrap(),
+            deletes: 6,
+            after: |n| if n % 23 == 0 { After::Flush } else { After::Nothing },
+            compacts_beside: true,
+            expects: &[Event::Moved],
+            stride: 5,
             ..plan.clone()
         },
         Plan {

@@ -4,15 +4,21 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use host::{Disk, Keep, ManualEnv, MemoryDisk, SimDisk};
 use kvb::format::extension::{self, Extension};
 use kvb::format::free_map::{self, Stamp};
 use kvb::format::index_page::{digest_offset, slots_per_page};
+use kvb::format::meta;
 use kvb::format::superblock::Superblock;
-use kvb::{Batch, Bucket, Durability, Error, Options, What};
+use kvb::{Batch, Bucket, Compact, Durability, Error, Options, What};
 
+#[path = "support/anatomy.rs"]
+mod anatomy;
+#[path = "support/destroy.rs"]
+mod destroy;
 #[path = "support/lookup.rs"]
 mod lookup;
 #[path = "support/seed_reader.rs"]
@@ -321,4 +327,153 @@ fn a_value_that_contains_a_bucket_is_only_a_value() {
     assert_eq!(seed_reader::read(&disk.to_bytes()).live().len(), 2);
     let disk: Arc<dyn Disk> = Arc::new(disk.reopen());
     assert!(disk.len().unwrap() > 0);
+}
+
+/// A closed bucket after a compaction: moved records, tombstones among them, and segments of the log behind. With a guard
+/// if that is asked for.
+fn compacted_bucket(keys: u32, is_guarded: bool, options: Options) -> Vec<u8> {
+    let disk = MemoryDisk::new();
+    let bucket = Bucket::create_on(Arc::new(disk.clone()), env(), options.clone()).unwrap();
+    for n in 0..keys {
+        bucket.put(key(n), b"to be overwritten").unwrap();
+    }
+    bucket.flush().unwrap();
+    for n in 0..keys {
+        bucket.put(key(n), value(n)).unwrap();
+    }
+    bucket.compact(Compact::Full).unwrap();
+    for n in (0..keys).filter(|n| n.is_multiple_of(5)) {
+        bucket.delete(key(n)).unwrap();
+    }
+    if is_guarded {
+        // The older records are held when their segments are given up, so the guard stays until the next round.
+        let snapshot = bucket.snapshot();
+        bucket.compact(Compact::Full).unwrap();
+        drop(snapshot);
+    }
+    bucket.close().unwrap();
+    disk.to_bytes()
+}
+
+/// Reads everything by lookups and by a scan: errors of damage, or what is expected. Gives the number of errors.
+fn errors_or_all_there(bucket: &Bucket, keys: u32, context: &str) -> usize {
+    let mut errors = 0;
+    for n in 0..keys {
+        match bucket.get(key(n)) {
+            Err(Error::Corrupt(_)) => errors += 1,
+            Err(error) => panic!("{context}: key {n}: {error}"),
+            Ok(found) => assert_eq!(found.as_deref(), expected(n).as_deref(), "{context}: key {n}"),
+        }
+    }
+    let mut rows = BTreeMap::new();
+    let mut is_damaged = false;
+    for row in bucket.scan(b"key ") {
+        match row {
+            Err(Error::Corrupt(_)) => is_damaged = true,
+            Err(error) => panic!("{context}: a scan: {error}"),
+            Ok(row) => drop(rows.insert(row.key().to_vec(), row.value().to_vec())),
+        }
+    }
+    for n in 0..keys {
+        match (rows.remove(&key(n)), expected(n)) {
+            (None, Some(_)) if is_damaged => {}
+            (found, wanted) => assert_eq!(found, wanted, "{context}: key {n} in a scan"),
+        }
+    }
+    assert!(rows.is_empty(), "{context}: a scan finds {:?}", rows.keys());
+    errors + usize::from(is_damaged)
+}
+
+/// Opens a damaged bucket, reads everything, compacts it in every way, and reads everything again. Whatever is wrong is
+/// said, and nothing comes back from the dead. True if all of it went well.
+fn errors_or_right(damaged: &[u8], keys: u32, context: &str) -> bool {
+    let disk = MemoryDisk::from_bytes(damaged.to_vec());
+    let open = || Bucket::open_on(Arc::new(disk.reopen()), env(), options());
+    let bucket = match open() {
+        Ok(bucket) => bucket,
+        Err(Error::Corrupt(_)) => return false,
+        Err(error) => panic!("{context}: {error}"),
+    };
+    let mut errors = errors_or_all_there(&bucket, keys, context);
+    for kind in [Compact::Auto, Compact::LowSpace, Compact::Full] {
+        match bucket.compact(kind) {
+            Ok(_) => {}
+            Err(Error::Corrupt(_)) => errors += 1,
+            Err(error) => panic!("{context}: {kind:?}: {error}"),
+        }
+        errors += errors_or_all_there(&bucket, keys, &format!("{context}, {kind:?}"));
+    }
+    // Damage is no reason to stop writing.
+    bucket.put(b"another", b"value").unwrap_or_else(|error| panic!("{context}: {error}"));
+    drop(bucket);
+    match open() {
+        Ok(bucket) => errors += errors_or_all_there(&bucket, keys, &format!("{context}, again")),
+        Err(Error::Corrupt(_)) => errors += 1,
+        Err(error) => panic!("{context}, again: {error}"),
+    }
+    errors == 0
+}
+
+/// Side data is derived: with any byte of it flipped everything is there, whether the index is needed for it or lost.
+#[test]
+fn flipped_bytes_in_runs_filters_and_directories_cost_nothing() {
+    let keys = 120;
+    for is_guarded in [false, true] {
+        let bytes = compacted_bucket(keys, is_guarded, options());
+        assert!(errors_or_right(&bytes, keys, "intact"));
+        let mut flipped = 0;
+        for (start, meta) in anatomy::side_data(&bytes) {
+            let head = start + meta::OFFSET..start + meta::OFFSET + 64;
+            let sections = meta.sections.iter().map(|section| {
+                let from = start + usize::try_from(section.offset.get()).unwrap();
+                from..from + usize::try_from(section.length.get()).unwrap()
+            });
+            // The header's own CRC is a walk's business; see below.
+            for at in std::iter::once(head).chain(sections).flatten().step_by(7) {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 1 << (at % 8);
+                let context = format!("guarded {is_guarded}, byte {at} of side data at {start}");
+                assert!(errors_or_right(&damaged, keys, &context), "{context}: an error");
+                destroy::index_image(&mut damaged, PAGE);
+                let context = format!("{context}, no image");
+                assert!(errors_or_right(&damaged, keys, &context), "{context}: an error");
+                flipped += 1;
+            }
+        }
+        assert!(flipped > 100, "only {flipped} bytes flipped");
+    }
+}
+
+/// A byte of a moved record, of a tombstone, of a guard or of any header of theirs: an error, or right.
+#[test]
+fn flipped_bytes_in_moved_segments_and_guards_are_errors_or_harmless() {
+    let keys = 60;
+    for is_guarded in [false, true] {
+        let bytes = compacted_bucket(keys, is_guarded, options());
+        let is_guard = |found: &anatomy::Found| found.header.is_guard();
+        assert_eq!(anatomy::extents(&bytes).iter().any(is_guard), is_guarded);
+        let mut without_table = bytes.clone();
+        assert!(destroy::segment_table(&mut without_table, PAGE));
+        let mut without_both = without_table.clone();
+        destroy::index_image(&mut without_both, PAGE);
+        let (mut right, mut wrong) = (0, 0);
+        for extent in anatomy::extents(&bytes).into_iter().filter(anatomy::Found::is_sealed) {
+            let size = usize::try_from(extent.header.segment_size.get()).unwrap();
+            for at in (extent.bytes.start..extent.bytes.start + size).step_by(5) {
+                for (file, what) in [
+                    (&bytes, "with all"),
+                    (&without_table, "without a table"),
+                    (&without_both, "without table and image"),
+                ] {
+                    let mut damaged = file.clone();
+                    damaged[at] ^= 1 << (at % 8);
+                    let context = format!("guarded {is_guarded}, byte {at}, {what}");
+                    let is_right = errors_or_right(&damaged, keys, &context);
+                    right += usize::from(is_right);
+                    wrong += usize::from(!is_right);
+                }
+            }
+        }
+        assert!(right > 0 && wrong > 0, "{right} right, {wrong} errors");
+    }
 }

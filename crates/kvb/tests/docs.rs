@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use kvb::format::Field;
+use kvb::format::directory::{self, DirectoryHead};
 use kvb::format::extension::{self, Extension};
 use kvb::format::filter;
 use kvb::format::footer::{self, FooterHead, SparsePair};
@@ -54,6 +55,7 @@ fn structures() -> BTreeMap<&'static str, (usize, Layout)> {
         MetaHead,
         Section,
         RunEntry,
+        DirectoryHead,
         FreeMapHead,
         FreeExtent,
         IndexPageHeader,
@@ -79,6 +81,7 @@ fn constants() -> BTreeMap<&'static str, u64> {
         superblock::FLAG_ZSTD,
         superblock::FLAG_EXTENSION,
         superblock::FLAG_SIPHASH,
+        superblock::FLAG_NO_DIRECTORY,
         superblock::FLAGS_REQUIRED,
         superblock::FLAGS_KNOWN_REQUIRED,
         superblock::PAGE_SIZE_MIN,
@@ -89,9 +92,16 @@ fn constants() -> BTreeMap<&'static str, u64> {
         extension::HASH_SIP,
         roster::MAGIC,
         roster::OFFSET,
+        roster::NAMED_LOG,
+        roster::NAMED_OUTPUT,
+        roster::SEGMENT_MOVED,
+        roster::SEGMENT_GUARD,
+        roster::SEGMENT_FLAGS,
         segment::FLAG_DATA,
         segment::FLAG_FREE,
         segment::FLAG_META,
+        segment::FLAG_MOVED,
+        segment::FLAG_GUARD,
         segment::FLAGS_REQUIRED,
         record::PUT,
         record::DELETE,
@@ -109,7 +119,11 @@ fn constants() -> BTreeMap<&'static str, u64> {
         meta::SECTION_RUN,
         meta::SECTION_FILTER,
         meta::SECTION_TABLE,
+        meta::SECTION_DIRECTORY,
         run::DELETE_BIT,
+        run::DELTA_FAR,
+        run::OFFSET_MAX,
+        directory::STRIDE,
         filter::BITS_PER_KEY,
         free_map::MAGIC,
         index_page::EMPTY,
@@ -219,6 +233,30 @@ fn constants_are_the_codes() {
     let documented: BTreeMap<&str, u64> = rows.iter().map(|row| (row[0], parse(row[1]))).collect();
     assert_eq!(documented.len(), rows.len(), "a constant is there twice");
     assert_eq!(documented, constants(), "constants on the page (left) and in the code");
+}
+
+/// Names of the public constants that the sources define, by module.
+fn defined_constants() -> Vec<String> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/format");
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let module = path.file_stem().unwrap().to_string_lossy().into_owned();
+        for line in std::fs::read_to_string(&path).unwrap().lines() {
+            // Not those of a structure, which are indented, nor functions.
+            let name = line.strip_prefix("pub const ").and_then(|rest| rest.split_once(':'));
+            let name = name.filter(|(name, _)| !name.starts_with("fn "));
+            found.extend(name.map(|(name, _)| format!("{module}::{name}")));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn every_constant_is_known_here() {
+    let known: Vec<String> = constants().into_keys().map(str::to_owned).collect();
+    assert_eq!(defined_constants(), known, "constants in src/format (left) and in this test");
 }
 
 #[test]

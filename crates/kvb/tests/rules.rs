@@ -5,14 +5,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use host::{Disk, Fault, Keep, ManualEnv, MemoryDisk, Op, SimDisk};
+use host::{Disk, Fault, Keep, ManualEnv, MemoryDisk, Op, SimDisk, Trace};
 use kvb::format::extension::{self, Extension};
 use kvb::format::journal::{COMMIT, JournalEntry};
 use kvb::format::meta::{self, MetaHead};
 use kvb::format::roster::{self, Roster};
 use kvb::format::segment::{Kind, SegmentHeader};
 use kvb::format::superblock::Superblock;
-use kvb::{Batch, Bucket, Durability, Options};
+use kvb::{Batch, Bucket, Compact, Durability, Options};
+
+#[path = "support/destroy.rs"]
+mod destroy;
+#[path = "support/seed_reader.rs"]
+mod seed_reader;
 
 const START_NS: u64 = 1_700_000_000_000_000_000;
 const PAGE: u64 = 4096;
@@ -268,4 +273,123 @@ fn opening_and_closing_again_and_again_does_not_grow_the_file() {
         open().close().unwrap();
     }
     assert_eq!(disk.len().unwrap(), len);
+}
+
+/// What the disk was asked to do while segments were compacted in every way, also under a snapshot.
+fn compactions() -> Trace {
+    let (disk, bucket) = sim(options().segment_bytes_max(16 << 10).overlay_min(40));
+    let mut random = fastrand::Rng::with_seed(5);
+    for round in 0..24 {
+        for _ in 0..20 {
+            let key = random.u8(..60).to_be_bytes();
+            if random.u8(..3) == 0 {
+                bucket.delete(key).unwrap();
+            } else {
+                bucket.put(key, vec![random.u8(..); random.usize(..900)]).unwrap();
+            }
+        }
+        let snapshot = (round % 5 == 0).then(|| bucket.snapshot());
+        let kinds = [Compact::Auto, Compact::Full, Compact::LowSpace];
+        bucket.compact(kinds[round % 3]).unwrap();
+        drop(snapshot);
+    }
+    drop(bucket);
+    disk.trace()
+}
+
+/// Segments are begun only where both superblocks on disk say they may be, in an extent of their kind.
+#[test]
+fn segments_are_begun_only_in_extents_that_are_named_on_disk() {
+    let trace = compactions();
+    let mut points = trace.points();
+    let (mut log, mut moved) = (0, 0);
+    while let Some(point) = points.advance() {
+        let Some(Op::Write { offset, data }) = trace.ops().get(point.upto()) else { continue };
+        let header = SegmentHeader::decode(data).filter(|_| offset.is_multiple_of(PAGE));
+        let Some(header) = header.filter(|header| header.kind() == Some(Kind::Data)) else {
+            continue;
+        };
+        if header.segment_size.get() != 0 {
+            // Sealed; begun long ago.
+            continue;
+        }
+        let kind = if header.is_moved() { roster::NAMED_OUTPUT } else { roster::NAMED_LOG };
+        let durable = point.image(Keep::None);
+        let roots = destroy::roots(&durable, 4096);
+        assert_eq!(roots.len(), 2, "both superblocks hold");
+        for root in roots {
+            let is_named = root.roster.named.iter().any(|named| {
+                named.start_page.get() * PAGE == *offset
+                    && named.seg_id == header.seg_id
+                    && named.kind.get() == kind
+            });
+            assert!(is_named, "operation {}: page {} is not named", point.upto(), offset / PAGE);
+        }
+        log += usize::from(!header.is_moved());
+        moved += usize::from(header.is_moved());
+    }
+    assert!(log > 20 && moved > 10, "{log} of the log, {moved} of moved records");
+}
+
+/// Whatever is punched lies in no segment, going by the headers on disk, and the page of a header stays.
+#[test]
+fn a_segment_is_punched_only_when_its_header_is_free_on_disk() {
+    let trace = compactions();
+    let mut points = trace.points();
+    let mut punched = 0;
+    while let Some(point) = points.advance() {
+        let Some(Op::Punch { offset, len }) = trace.ops().get(point.upto()) else { continue };
+        let durable = point.image(Keep::None);
+        let superblock = seed_reader::superblock(&durable);
+        let extents = destroy::extents(&durable, &superblock);
+        let (first, last) = (offset / PAGE, (offset + len - 1) / PAGE);
+        for (page, pages, header) in extents {
+            if page <= last && first < page + pages {
+                let context = format!("operation {}: pages {first} to {last}", point.upto());
+                assert_ne!(header.kind(), Some(Kind::Data), "{context}");
+                assert!(page < first, "{context}: a header is punched");
+                punched += usize::from(header.kind() == Some(Kind::Free));
+            }
+        }
+    }
+    assert!(punched > 20, "only {punched} extents punched");
+}
+
+/// A clock that was wrong for less than an hour costs nothing: what has expired stays that much longer.
+#[test]
+fn what_has_expired_is_dropped_an_hour_later() {
+    let env = env();
+    let disk = MemoryDisk::new();
+    let bucket = Bucket::create_on(Arc::new(disk.clone()), env.clone(), options()).unwrap();
+    let is_stored = || seed_reader::read(&disk.to_bytes()).newest.contains_key(&b"short-lived"[..]);
+    bucket.put_for(b"short-lived", b"value", Duration::from_secs(60)).unwrap();
+    bucket.put(b"lasting", b"value").unwrap();
+    for (minutes, is_there) in [(30, true), (29, true), (3, false)] {
+        env.advance(minutes * 60 * 1_000_000_000);
+        bucket.put(b"overwritten", minutes.to_be_bytes()).unwrap();
+        bucket.compact(Compact::Full).unwrap();
+        assert_eq!(is_stored(), is_there, "{minutes} minutes later");
+        assert!(!bucket.exists(b"short-lived").unwrap());
+    }
+    assert!(bucket.exists(b"lasting").unwrap());
+}
+
+/// What compaction moves keeps its place in history.
+#[test]
+fn moved_records_keep_seqno_stamp_and_deadline() {
+    let env = env();
+    let disk = MemoryDisk::new();
+    let bucket = Bucket::create_on(Arc::new(disk.clone()), env.clone(), options()).unwrap();
+    for n in 0..50_u32 {
+        bucket.put_for(n.to_be_bytes(), b"value", Duration::from_secs(7200)).unwrap();
+        env.advance(1_000_000_000);
+        bucket.put(b"again and again", n.to_be_bytes()).unwrap();
+    }
+    bucket.flush().unwrap();
+    let before = seed_reader::read(&disk.to_bytes());
+    bucket.compact(Compact::Full).unwrap();
+    bucket.flush().unwrap();
+    let after = seed_reader::read(&disk.to_bytes());
+    assert_eq!(before.newest, after.newest);
+    assert_eq!((before.moved, after.moved), (0, 51));
 }

@@ -1,8 +1,8 @@
 //! A reader that shares no code with the engine must find exactly the live keys.
 //!
 //! `strict/reader.py` knows superblocks, segments and records, and ignores everything else in a bucket. Random
-//! histories run on real files, with growth, index merges, reopening, deletes, expiry, batches and values larger
-//! than a segment; after each round the reader's rows are compared with a model. It is also given copies of a file
+//! histories run on real files, with growth, index merges, reopening, deletes, expiry, compaction, batches and values
+//! larger than a segment; after each round the reader's rows are compared with a model. It is also given copies of a file
 //! that is still open, images that a crash may leave behind, and damaged files, in which it may fail but not err.
 //!
 //! `KVB_SEED=n` replays a failing seed. Python 3 is needed.
@@ -22,7 +22,7 @@ use std::time::Duration;
 use host::{FileDisk, Keep, ManualEnv, SimDisk, Trace};
 use kvb::format::segment::SegmentHeader;
 use kvb::format::superblock::Superblock;
-use kvb::{Batch, Bucket, Durability, HashKind, Options};
+use kvb::{Batch, Bucket, Compact, Durability, HashKind, Options};
 
 const START_NS: u64 = 1_700_000_000_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -322,6 +322,23 @@ impl History {
         expect(&copy, self.now_ns, &wanted, &format!("{context}, left and recovered"));
     }
 
+    /// Compacts in one way or another, sometimes when what has expired may be dropped.
+    fn compact(&mut self, bucket: &Bucket, round: usize) {
+        let kind = match round % 4 {
+            0 => return,
+            1 => Compact::Auto,
+            2 => Compact::Full,
+            _ => Compact::LowSpace,
+        };
+        if self.random.bool() {
+            self.env.advance(2 * 3600 * SECOND_NS);
+            self.now_ns += 2 * 3600 * SECOND_NS;
+        }
+        let snapshot = self.random.bool().then(|| bucket.snapshot());
+        bucket.compact(kind).unwrap();
+        drop(snapshot);
+    }
+
     fn run(mut self, seed: u64) {
         let mut bucket = self.create();
         for round in 0..self.plan.rounds {
@@ -331,6 +348,8 @@ impl History {
             for _ in 0..self.plan.commits {
                 self.commit(&bucket);
             }
+            self.verify(&bucket, &context);
+            self.compact(&bucket, round);
             self.verify(&bucket, &context);
             if self.plan.is_quiet && round % 2 == 1 {
                 self.check_abandoned(&context);
@@ -479,6 +498,30 @@ fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/kvb/golden.kvb")
 }
 
+fn guarded() -> PathBuf {
+    golden().with_file_name("guarded.kvb")
+}
+
+/// A bucket with a guard, closed right after a snapshot had let go of what the guard hid.
+#[test]
+fn guards_hide_what_they_must() {
+    let hours = 2 * 3600 * SECOND_NS;
+    let wanted = Rows::from([(b"kept".to_vec(), b"old".to_vec())]);
+    expect(&guarded(), START_NS + hours, &wanted, "guarded");
+}
+
+/// The worked example of the format page comes from the golden buckets, by a script.
+#[test]
+fn the_worked_example_is_what_the_script_makes() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strict/example.py");
+    let output = python(&[script.as_os_str(), golden().as_os_str(), guarded().as_os_str()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let made = String::from_utf8(output.stdout).unwrap();
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/format/kvb.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains(&made), "run example.py --into docs/format/kvb.md");
+}
+
 /// The structures in the vectors come from a script that shares no code with the engine either; they are still what it
 /// makes.
 #[test]
@@ -523,30 +566,32 @@ fn damage_is_never_a_wrong_row() {
     let mut random = fastrand::Rng::with_seed(seed);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("damaged.kvb");
-    let bytes = std::fs::read(golden()).unwrap();
-    let (wanted, _) = strict(&golden(), START_NS).unwrap();
-    let written: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at] != 0).collect();
-    let mut errors = 0;
-    for _ in 0..40 {
-        let at = written[random.usize(..written.len())];
-        let mut damaged = bytes.clone();
-        damaged[at] ^= 1 << random.u8(0..8);
-        std::fs::write(&path, damaged).unwrap();
-        match strict(&path, START_NS) {
-            Ok((found, _)) => {
-                assert_eq!(difference(&found, &wanted), None, "byte {at}, seed {seed}")
+    for stored in [golden(), guarded()] {
+        let bytes = std::fs::read(&stored).unwrap();
+        let (wanted, _) = strict(&stored, START_NS).unwrap();
+        let written: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at] != 0).collect();
+        let mut errors = 0;
+        for _ in 0..30 {
+            let at = written[random.usize(..written.len())];
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 << random.u8(0..8);
+            std::fs::write(&path, damaged).unwrap();
+            match strict(&path, START_NS) {
+                Ok((found, _)) => {
+                    assert_eq!(difference(&found, &wanted), None, "byte {at}, seed {seed}")
+                }
+                Err(_) => errors += 1,
             }
-            Err(_) => errors += 1,
         }
+        assert!(errors > 0, "the damage was never seen; seed {seed}");
     }
-    assert!(errors > 0, "the damage was never seen; seed {seed}");
 }
 
 fn simulated_options() -> Options {
     Options::default().background(false).overlay_min(40).segment_bytes_max(16 << 10)
 }
 
-/// A history on a simulated disk that moves segments, images, tables and the file's end about: its record, the length
+/// A history on a simulated disk that moves records, segments, images, tables and the file's end about: its record, the length
 /// of the record when the bucket had been made, and the state after each commit.
 fn simulated(seed: u64, commits: u64) -> (Trace, usize, Vec<Rows>) {
     let mut random = fastrand::Rng::with_seed(seed);
@@ -562,6 +607,11 @@ fn simulated(seed: u64, commits: u64) -> (Trace, usize, Vec<Rows>) {
         let count = if number % 70 == 50 { 80 } else { random.usize(0..6) };
         for _ in 0..count {
             let key = format!("key {}", random.u16(0..300)).into_bytes();
+            if random.u8(0..4) == 0 {
+                batch.delete(&key);
+                state.remove(&key);
+                continue;
+            }
             let value = vec![random.u8(..); random.usize(0..600)];
             batch.put(&key, &value);
             state.insert(key, value);
@@ -570,8 +620,12 @@ fn simulated(seed: u64, commits: u64) -> (Trace, usize, Vec<Rows>) {
         state.insert(COUNTER.to_vec(), number.to_le_bytes().to_vec());
         states.push(state);
         bucket.commit_with(batch, Durability::Relaxed).unwrap();
+        let compact = |kind| drop(bucket.compact(kind).unwrap());
         match random.u8(0..60) {
             0..=2 => bucket.flush().unwrap(),
+            4 => compact(Compact::Full),
+            5 => compact(Compact::LowSpace),
+            6..=8 => compact(Compact::Auto),
             3 => {
                 bucket.close().unwrap();
                 let disk = Arc::new(disk.reopen());
