@@ -93,8 +93,8 @@ impl Core {
             done.add(&round);
             let nanos = self.env.monotonic_ns().saturating_sub(start);
             self.throttle.measured(u64::try_from(round.bytes_freed).unwrap_or(0), nanos);
-            // The index needs them a while longer, or nobody wants this any more.
-            if round.segments_emptied == 0 || self.stop_compacting.load(Ordering::Acquire) {
+            // The index needs them a while longer, or all of it had to stay, or nobody wants this any more.
+            if round.bytes_freed <= 0 || self.stop_compacting.load(Ordering::Acquire) {
                 return Ok(done);
             }
         }

@@ -36,8 +36,8 @@ pub(crate) struct Output {
 }
 
 impl Core {
-    /// Begins an output in an extent of at most so many pages.
-    pub(crate) fn begin_output(&self, pages: u64) -> Result<Output> {
+    /// Begins an output in an extent of at most so many pages, for records of which some may have expired.
+    pub(crate) fn begin_output(&self, pages: u64, expired_by: u64) -> Result<Output> {
         let named = {
             let mut keeper = self.lock_keeper();
             let named = keeper.name_output(self, pages)?;
@@ -47,8 +47,9 @@ impl Core {
         };
         let style = Style { is_moved: true, ..self.fixed.style() };
         let extent = Extent::new(named.start_page.get(), u64::from(named.page_count.get()));
-        let segment =
+        let mut segment =
             Segment::new(extent, named.seg_id.get(), 0, self.clock.now(), self.env.pid(), style);
+        segment.expired_by = expired_by;
         Ok(Output {
             slice: segment.header(0).as_bytes().to_vec(),
             segment,

@@ -22,6 +22,7 @@ use crate::core::{Core, lock};
 use crate::error::{Error, Result, What};
 use crate::format::index_page::slot_hash;
 use crate::format::record::{DELETE, Record};
+use crate::format::roster::SegmentEntry;
 use crate::keeper::Kept;
 use crate::key_merge::{Head, KeyMerge};
 use crate::level::Level;
@@ -330,7 +331,7 @@ impl<'a> Round<'a> {
             let _no_commits = core.lock_writer();
             core.is_moving.store(true, Ordering::Release);
         }
-        match core.begin_output(self.output_pages(record_len)) {
+        match core.begin_output(self.output_pages(record_len), self.expired_by) {
             Ok(output) => {
                 self.window = Some(Window { output, _moving: moving });
                 Ok(())
@@ -363,10 +364,14 @@ impl<'a> Round<'a> {
         }
         core.end_moving(Some(entry.seg_id.get()))?;
         self.window = None;
-        self.done.segments_written += 1;
-        let pages = u64::from(entry.data_page_count.get()) + u64::from(entry.meta_page_count.get());
-        self.done.bytes_freed -= signed(core.geometry().paddr(pages));
+        self.note_written(&entry);
         Ok(())
+    }
+
+    fn note_written(&mut self, entry: &SegmentEntry) {
+        let pages = u64::from(entry.data_page_count.get()) + u64::from(entry.meta_page_count.get());
+        self.done.segments_written += 1;
+        self.done.bytes_freed -= signed(self.core.geometry().paddr(pages));
     }
 
     /// Adds a record that hides others to a guard, or to the next one.
@@ -384,7 +389,7 @@ impl<'a> Round<'a> {
                 if let Some(full) = full {
                     self.finish_guard(full, is_for_round)?;
                 }
-                self.core.begin_output(self.output_pages(len))?
+                self.core.begin_output(self.output_pages(len), self.expired_by)?
             }
         };
         guard.push(self.core, record, origin)?;
@@ -395,6 +400,8 @@ impl<'a> Round<'a> {
         let entry = self.core.finish_output(&mut guard, true)?;
         if is_for_round {
             self.guards.push(entry.seg_id.get());
+        } else {
+            self.note_written(&entry);
         }
         Ok(())
     }

@@ -91,8 +91,10 @@ pub(crate) struct Segment {
     pub(crate) style: Style,
     /// Bytes of header and records.
     pub(crate) len: u64,
-    /// Bytes of PUT records.
+    /// Bytes of PUT records, but for those that had expired by [`Segment::expired_by`].
     pub(crate) live_bytes: u64,
+    /// Wall clock by which moved records had expired; they were moved for what they hide.
+    pub(crate) expired_by: u64,
     pub(crate) expiring: Expiring,
     /// What scans know of it, if it is the writer's.
     pub(crate) unsealed: Option<Arc<Unsealed>>,
@@ -136,6 +138,7 @@ impl Segment {
             style,
             len: HEADER_LEN,
             live_bytes: 0,
+            expired_by: 0,
             expiring: Expiring::default(),
             unsealed: None,
             entries: Vec::new(),
@@ -192,9 +195,10 @@ impl Segment {
             self.seqnos.push(header.seqno.get());
         }
         self.len += record_len;
-        if !is_delete {
-            self.live_bytes += record_len;
+        if is_delete || header.deadline_ns() <= self.expired_by {
+            return;
         }
+        self.live_bytes += record_len;
         if header.ttl_secs.get() != 0 {
             self.expiring.add(record_len, header.deadline_ns());
         }

@@ -200,8 +200,8 @@ impl Core {
             dead = (dead + replaced).min(bytes);
             // What had to be kept once is worth another look when much has changed.
             let is_ripe = retired.saturating_sub(sealed.born()) > choice.total / 2;
-            if is_ripe && sealed.is_guard() {
-                dead = bytes;
+            if sealed.is_guard() {
+                dead = if is_ripe { bytes } else { 0 };
             } else if is_ripe && sealed.is_moved() {
                 dead = (dead + entry.delete_bytes.get()).min(bytes);
             }

@@ -44,8 +44,6 @@ enum Step {
     Flush,
     Reopen,
     Compact(Compact),
-    /// Lets hours pass.
-    Wait(u64),
 }
 
 fn key(index: u32) -> Vec<u8> {
@@ -215,10 +213,6 @@ impl Run<'_> {
                 Step::Commit(changes) => self.commit(&bucket, changes),
                 Step::Flush => bucket.flush().map(|()| self.note_durable()),
                 Step::Compact(kind) => bucket.compact(*kind).map(drop),
-                Step::Wait(hours) => {
-                    self.env.advance(hours * 3600 * 1_000_000_000);
-                    Ok(())
-                }
                 Step::Reopen => match self.reopen(bucket) {
                     Some(reopened) => {
                         bucket = reopened;

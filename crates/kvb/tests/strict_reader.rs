@@ -620,7 +620,9 @@ fn simulated(seed: u64, commits: u64) -> (Trace, usize, Vec<Rows>) {
         state.insert(COUNTER.to_vec(), number.to_le_bytes().to_vec());
         states.push(state);
         bucket.commit_with(batch, Durability::Relaxed).unwrap();
-        let compact = |kind| drop(bucket.compact(kind).unwrap());
+        let compact = |kind| {
+            bucket.compact(kind).unwrap();
+        };
         match random.u8(0..60) {
             0..=2 => bucket.flush().unwrap(),
             4 => compact(Compact::Full),
