@@ -161,6 +161,7 @@ fn keeper(parts: &Parts, sealed: &[Arc<Sealed>]) -> Keeper {
         fresh: fresh.map(|entry| entry.start_page.get()).collect(),
         table,
         table_spare: None,
+        image_spare: None,
         is_table_stale: false,
         named: parts.root.roster.named.clone(),
         next_seg_id: parts.root.extension.next_seg_id.get(),

@@ -222,8 +222,11 @@ impl Keeper {
     fn write_free_map(&mut self, core: &Core) -> Result<()> {
         let geometry = core.geometry();
         let raw = Extent::new(self.space.high_water(), self.space.raw_pages());
-        let free: Vec<FreeExtent> = self
-            .space
+        let mut space = self.space.clone();
+        for spare in self.table_spare.into_iter().chain(self.image_spare) {
+            space.give_back(spare);
+        }
+        let free: Vec<FreeExtent> = space
             .iter()
             .chain(std::iter::once(raw).filter(|raw| raw.page_count > 0))
             .map(|extent| FreeExtent {

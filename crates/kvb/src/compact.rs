@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use crate::core::{Core, lock};
 use crate::error::{Error, Result};
+use crate::victims::Candidate;
 
 /// How much to compact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +44,7 @@ impl Core {
         let start = self.env.monotonic_ns();
         let result = match kind {
             Compact::Auto => self.compact_while_worth(false),
-            Compact::Full => self.compact_all(),
+            Compact::Full => self.compact_all_somehow(),
             Compact::LowSpace => self.compact_little_by_little(),
         };
         let mut done = self.latch_unless_damage(result)?;
@@ -100,6 +101,18 @@ impl Core {
         }
     }
 
+    /// Everything at once, and if there is no room for that, when little by little has made some.
+    fn compact_all_somehow(&self) -> Result<Compaction> {
+        match self.compact_all() {
+            Err(Error::NoSpace) => {
+                let mut done = self.compact_little_by_little()?;
+                done.add(&self.compact_all()?);
+                Ok(done)
+            }
+            result => result,
+        }
+    }
+
     fn compact_all(&self) -> Result<Compaction> {
         self.cover_all()?;
         let candidates = self.choice().candidates;
@@ -110,11 +123,14 @@ impl Core {
         if is_sorted && candidates.iter().all(|one| one.dead == 0) {
             return Ok(Compaction::default());
         }
+        // Known before anything is moved: half a round on a full disk would only make it fuller.
+        let live: u64 = candidates.iter().map(Candidate::live).sum();
+        self.lock_keeper().secure_output(self, live + live / 4)?;
         self.round(candidates.into_iter().map(|one| one.sealed).collect(), false)
     }
 
-    /// A few segments at a time. If the disk is too full for a new image, first those that the old one covers, one at a
-    /// time, until there is room for one.
+    /// A few segments at a time. If the disk is too full for a new image, first those that the old one covers, until there
+    /// is room for one, and if that is in many places, then such as stand between them.
     fn compact_little_by_little(&self) -> Result<Compaction> {
         let mut done = Compaction::default();
         loop {
@@ -124,8 +140,39 @@ impl Core {
             };
             let steps = self.compact_steps(is_covered)?;
             done.add(&steps);
-            if is_covered || steps.segments_emptied == 0 {
+            if is_covered {
                 return Ok(done);
+            }
+            if steps.segments_emptied == 0 {
+                match self.clear_for_image()? {
+                    Some(cleared) => done.add(&cleared),
+                    None => return Ok(done),
+                }
+            }
+        }
+    }
+
+    /// Moves segments out of the way of the next image; `None` if that is no use.
+    fn clear_for_image(&self) -> Result<Option<Compaction>> {
+        let pages = self.image_extent_pages();
+        let choice = self.choice();
+        let mut keeper = self.lock_keeper();
+        let Some(clearing) = choice.clearing(&keeper.space, pages) else { return Ok(None) };
+        drop(choice);
+        // Nothing may go there meanwhile.
+        clearing.free.iter().for_each(|extent| keeper.space.take_at(*extent));
+        drop(keeper);
+        let round = self.round(clearing.victims, false);
+        let mut keeper = self.lock_keeper();
+        for extent in clearing.free {
+            keeper.space.give_back(extent);
+        }
+        match round {
+            Err(Error::NoSpace) => Ok(None),
+            round => {
+                let round = round?;
+                keeper.tend(self)?;
+                Ok((round.segments_emptied > 0 && keeper.image_spare.is_some()).then_some(round))
             }
         }
     }
@@ -137,7 +184,8 @@ impl Core {
             // On a full disk no merge counts what died.
             let mut choice = if is_covered { self.choice() } else { self.exact_choice()? };
             choice.candidates.retain(|one| one.dead > 0 && one.sealed.entry.seg_id.get() < newest);
-            let victims = if is_covered { choice.fill_any() } else { choice.smallest() };
+            let is_starved = !is_covered || self.lock_supply().starved;
+            let victims = if is_starved { choice.smallest(self) } else { choice.fill_any() };
             drop(choice);
             if victims.is_empty() {
                 return Ok(done);

@@ -97,9 +97,15 @@ pub(crate) struct Supply {
 }
 
 impl Supply {
-    /// Extents that must stay in reserve: on a full disk one is for deletes, and the last one for compaction.
+    /// Extents that must stay in reserve: on a full disk one is for deletes.
     pub(crate) fn spare(&self, deletes_only: bool) -> usize {
-        if deletes_only && self.starved { 1 } else { 2 }
+        usize::from(!(deletes_only && self.starved))
+    }
+
+    /// Takes one for compaction, but for the one for deletes.
+    pub(crate) fn lend(&mut self) -> Option<NamedExtent> {
+        self.drawn = true;
+        if self.reserve.len() > 1 { self.reserve.pop_back() } else { None }
     }
 
     /// True if there is an extent of at least this many pages that may be taken.

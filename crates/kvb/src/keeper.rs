@@ -28,8 +28,10 @@ use crate::writer::Pieces;
 
 use zerocopy::little_endian::{U32, U64};
 
-/// Extents kept ready for the log. Two are for deletes and compaction on a full disk.
+/// Extents kept ready for the log. One is for deletes on a full disk.
 pub(crate) const RESERVE: usize = 4;
+/// A smaller free extent is not worth an output of compaction.
+pub(crate) const OUTPUT_PAGES_MIN: u64 = 4;
 /// Smallest log extent after the first, in bytes.
 const SEGMENT_BYTES_MIN: u64 = 16 << 10;
 /// Most a file grows at once, in bytes, beside what is asked for.
@@ -94,6 +96,9 @@ pub(crate) struct Keeper {
     pub(crate) table: Option<TablePlace>,
     /// Room for the next table when the disk is full.
     pub(crate) table_spare: Option<Extent>,
+    /// Room for the next image, mostly where the one before was. Its blocks are there, so that a merge neither waits for
+    /// the disk to find some nor fails on a full one.
+    pub(crate) image_spare: Option<Extent>,
     /// More is known to be dead than the table on disk says.
     pub(crate) is_table_stale: bool,
     /// Extents the log is in or may go to.
@@ -264,10 +269,13 @@ impl Keeper {
                 freed.extend(self.register(core, segment)?);
             }
         }
+        // First of all what compaction begins with, without which a full disk would stay full.
+        self.keep_table_spare(core)?;
+        self.keep_image_spare(core)?;
         let mut fresh = Vec::new();
         let mut starved = false;
         while ready + fresh.len() < RESERVE {
-            match self.name_extent(core, self.next_segment_pages(core), NAMED_LOG) {
+            match self.name_log_extent(core) {
                 Ok(named) => fresh.push(named),
                 Err(Error::NoSpace) => {
                     starved = true;
@@ -275,9 +283,6 @@ impl Keeper {
                 }
                 Err(error) => return Err(error),
             }
-        }
-        if !starved {
-            self.keep_table_spare(core)?;
         }
         if !segments.is_empty() || !fresh.is_empty() {
             self.note_log_bytes(core);
@@ -355,18 +360,39 @@ impl Keeper {
         }
     }
 
-    /// Gives an extent back that was kept ready; false if there is none.
-    pub(crate) fn spend_reserve(&mut self, core: &Core) -> Result<bool> {
-        let spare = {
-            let mut supply = core.lock_supply();
-            supply.drawn = true;
-            supply.reserve.pop_back()
-        };
-        let Some(spare) = spare else { return Ok(false) };
-        self.named.retain(|named| named.seg_id != spare.seg_id);
-        let pages = u64::from(spare.page_count.get());
-        self.give_back(core, Extent::new(spare.start_page.get(), pages))?;
+    /// Keeps room for the next image, as large as it will be.
+    fn keep_image_spare(&mut self, core: &Core) -> Result<()> {
+        let pages = core.image_extent_pages();
+        if self.image_spare.is_some_and(|spare| spare.page_count == pages) {
+            return Ok(());
+        }
+        match self.allot_image(core, pages) {
+            Ok(extent) => {
+                self.image_spare = Some(extent);
+                Ok(())
+            }
+            Err(Error::NoSpace) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives the room for the next image up; false if there is none.
+    pub(crate) fn spend_image_spare(&mut self, core: &Core) -> Result<bool> {
+        let Some(spare) = self.image_spare.take() else { return Ok(false) };
+        self.give_back(core, spare)?;
         Ok(true)
+    }
+
+    /// Takes an extent for the log, but never the last place where compaction could begin.
+    fn name_log_extent(&mut self, core: &Core) -> Result<NamedExtent> {
+        let pages = self.next_segment_pages(core);
+        let least = pages.max(OUTPUT_PAGES_MIN);
+        let free = self.space.iter().map(|extent| extent.page_count);
+        let places: u64 = free.chain([self.space.raw_pages()]).map(|count| count / least).sum();
+        if self.image_spare.is_none() && places < 2 {
+            self.grow(core, self.space.raw_pages() + least)?;
+        }
+        self.name_extent(core, pages, NAMED_LOG)
     }
 
     /// Undoes adding a segment that no checkpoint has registered.
@@ -460,9 +486,37 @@ impl Keeper {
         for entry in freed {
             let (from, to) = (entry.extent.start_page, entry.extent.end_page());
             core.log.forget_checked(geometry.paddr(from), geometry.paddr(to));
-            self.give_back(core, entry.extent)?;
+            let is_spare = entry.image.is_some()
+                && entry.extent.page_count == self.image.extent.page_count
+                && self.image_spare.is_none();
+            if is_spare {
+                self.image_spare = Some(entry.extent);
+            } else {
+                self.give_back(core, entry.extent)?;
+            }
         }
         Ok(())
+    }
+
+    /// Takes pages for an image.
+    pub(crate) fn allot_image(&mut self, core: &Core, pages: u64) -> Result<Extent> {
+        let Some(spare) = self.image_spare.take() else { return self.allot(core, pages) };
+        if spare.page_count == pages {
+            let at = core.geometry().paddr(spare.start_page);
+            // Order: its header before anything is written inside.
+            core.disk.sync_range(at, 512).map_err(Error::io("sync a free extent"))?;
+            return Ok(spare);
+        }
+        match self.allot(core, pages) {
+            Err(Error::NoSpace) => {
+                self.image_spare = Some(spare);
+                Err(Error::NoSpace)
+            }
+            taken => {
+                self.give_back(core, spare)?;
+                taken
+            }
+        }
     }
 
     /// Gives the blocks of a free extent back to the disk, all but the first, which holds its header.

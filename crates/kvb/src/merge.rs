@@ -116,7 +116,7 @@ impl Core {
     }
 
     /// Pages for an image of so many keys: between 20 % and 80 % full, never below what creation asked for.
-    fn image_pages(&self, now: u64, keys: u64) -> u64 {
+    pub(crate) fn image_pages(&self, now: u64, keys: u64) -> u64 {
         let per_page = slots_per_page(self.geometry().page_size);
         let mut pages = now.max(1);
         while keys * 5 > pages * per_page * 4 {
@@ -126,6 +126,12 @@ impl Core {
             pages /= 2;
         }
         pages
+    }
+
+    /// Pages of the extent the next image will probably need.
+    pub(crate) fn image_extent_pages(&self) -> u64 {
+        let view = self.view.load();
+        self.image_pages(view.image.place.page_count(), view.key_count()) + 1
     }
 
     /// Bytes of index pages for so many keys.
@@ -146,9 +152,16 @@ impl Core {
         let mut page_count = self.image_pages(old.place.page_count(), keys);
         loop {
             // The count takes equal hashes for equal keys; if that was wrong, there are more.
-            match self.build_image_of(view, frozen, page_count, keys)? {
-                Some(merged) => return Ok(merged),
-                None => page_count *= 2,
+            match self.build_image_of(view, frozen, page_count, keys) {
+                Ok(Some(merged)) => return Ok(merged),
+                Ok(None) => page_count *= 2,
+                // On a full disk whatever room was kept must do.
+                Err(Error::NoSpace) => {
+                    let spare = self.lock_keeper().image_spare.ok_or(Error::NoSpace)?;
+                    let merged = self.build_image_of(view, frozen, spare.page_count - 1, keys)?;
+                    return merged.ok_or(Error::NoSpace);
+                }
+                Err(error) => return Err(error),
             }
         }
     }
@@ -164,7 +177,7 @@ impl Core {
         let geometry = self.geometry();
         let (extent, segments) = {
             let mut keeper = self.lock_keeper();
-            let extent = keeper.allot(self, page_count + 1)?;
+            let extent = keeper.allot_image(self, page_count + 1)?;
             (extent, SegmentStarts::new(&keeper))
         };
         let id = self.env.random_u64();
@@ -188,7 +201,11 @@ impl Core {
             Ok(Some(Merged { image: Arc::new(image), dead: dead.bytes }))
         });
         if !matches!(result, Ok(Some(_))) {
-            self.lock_keeper().space.give_back(extent);
+            let mut keeper = self.lock_keeper();
+            match keeper.image_spare {
+                None => keeper.image_spare = Some(extent),
+                Some(_) => drop(keeper.space.give_back(extent)),
+            }
         }
         result
     }

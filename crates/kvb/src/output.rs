@@ -4,7 +4,7 @@
 //! mounting frees it.
 
 use zerocopy::IntoBytes;
-use zerocopy::little_endian::{U16, U32};
+use zerocopy::little_endian::{U16, U32, U64};
 
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -13,15 +13,13 @@ use crate::format::index_page::slot_hash;
 use crate::format::record::{self, MARK_MOVED, Record, Stamp};
 use crate::format::roster::{NAMED_OUTPUT, NamedExtent, SegmentEntry};
 use crate::format::segment::Kind;
+use crate::keeper::OUTPUT_PAGES_MIN;
 use crate::segment::{HEADER_LEN, Segment, Style, write_passive};
 
 /// Bytes written at once, so that no commit waits long for the file's lock.
 const SLICE: usize = 256 << 10;
 /// Bytes written before they are synced, so that no commit's sync has to carry more of them.
 const DIRTY_MAX: u64 = 4 << 20;
-
-/// A smaller free extent is not worth an output.
-const LEAST_PAGES: u64 = 4;
 
 /// A segment of moved records being written.
 #[derive(Debug)]
@@ -153,29 +151,40 @@ impl Output {
 }
 
 impl crate::keeper::Keeper {
-    /// Takes an extent for an output: one of so many pages, or what a full disk has left in one place, or in reserve.
+    /// Makes sure that there is room for so many bytes of output.
+    pub(crate) fn secure_output(&mut self, core: &Core, bytes: u64) -> Result<()> {
+        let free = self.space.iter().map(|extent| extent.page_count);
+        let free: u64 = free.filter(|pages| *pages >= OUTPUT_PAGES_MIN).sum();
+        let missing = core.geometry().pages(bytes).saturating_sub(free);
+        if missing > self.space.raw_pages() { self.grow(core, missing) } else { Ok(()) }
+    }
+
+    /// Takes an extent for an output: one of so many pages, or what a full disk has left in one place, or what is kept for
+    /// the next image or for the log.
     fn name_output(&mut self, core: &Core, pages: u64) -> Result<NamedExtent> {
         match self.name_extent(core, pages, NAMED_OUTPUT) {
             Err(Error::NoSpace) => {}
             result => return result,
         }
         let largest = self.space.iter().map(|extent| extent.page_count).max().unwrap_or(0);
-        if largest >= LEAST_PAGES {
+        if largest >= OUTPUT_PAGES_MIN {
             match self.name_extent(core, largest.min(pages), NAMED_OUTPUT) {
                 Err(Error::NoSpace) => {}
                 result => return result,
             }
         }
         // Compaction gives back more than it takes.
-        let spare = {
-            let mut supply = core.lock_supply();
-            supply.drawn = true;
-            supply.reserve.pop_back()
-        };
-        let taken = spare.ok_or(Error::NoSpace)?;
-        let named = self.named.iter_mut().find(|named| named.seg_id == taken.seg_id);
+        let spare = self.image_spare.map_or(0, |spare| spare.page_count);
+        if self.spend_image_spare(core)? {
+            return self.name_extent(core, pages.min(spare), NAMED_OUTPUT);
+        }
+        let lent = core.lock_supply().lend().ok_or(Error::NoSpace)?;
+        let named = self.named.iter_mut().find(|named| named.seg_id == lent.seg_id);
         let named = named.ok_or(Error::NoSpace)?;
+        // By its old id an image would seem to know of it.
+        named.seg_id = U64::new(self.next_seg_id);
         named.kind = U32::new(NAMED_OUTPUT);
+        self.next_seg_id += 1;
         Ok(*named)
     }
 }

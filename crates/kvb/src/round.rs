@@ -77,6 +77,8 @@ struct Round<'a> {
     guards: Vec<u64>,
     done: Compaction,
     is_background: bool,
+    /// The disk is full: there may be no room for a guard beside an output.
+    is_frugal: bool,
 }
 
 impl Core {
@@ -114,6 +116,7 @@ impl Core {
             guards: Vec::new(),
             done: Compaction::default(),
             is_background,
+            is_frugal: self.lock_supply().starved,
             victims,
         };
         // Order: nothing may be written behind a write that failed, not even to give back what was taken.
@@ -150,8 +153,8 @@ impl Core {
         }
         let ids: HashSet<u64> = victims.iter().map(|one| one.entry.seg_id.get()).collect();
         match keeper.remove_segments(self, &ids) {
-            // The segments are still there, so the disk is as full as it was: what was kept for the log must do.
-            Err(Error::NoSpace) if keeper.spend_reserve(self)? => {
+            // The segments are still there, so the disk is as full as it was: what was kept for an image must do.
+            Err(Error::NoSpace) if keeper.spend_image_spare(self)? => {
                 keeper.remove_segments(self, &ids)?;
             }
             result => result?,
@@ -289,7 +292,7 @@ impl<'a> Round<'a> {
         }
         let own = |one: &&Arc<Sealed>| one.start(self.core.geometry()) == head.segment;
         if self.victims.iter().filter(|one| !own(one)).any(hides) {
-            Verdict::Guard(record)
+            if self.is_frugal { Verdict::Move(record) } else { Verdict::Guard(record) }
         } else {
             Verdict::Drop
         }

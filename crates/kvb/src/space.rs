@@ -61,6 +61,12 @@ impl Space {
         Some(Taken { extent: Extent::new(start, pages), rest })
     }
 
+    /// Takes a free extent whole.
+    pub(crate) fn take_at(&mut self, extent: Extent) {
+        let taken = self.free.remove(&extent.start_page);
+        debug_assert_eq!(taken, Some(extent.page_count));
+    }
+
     /// Takes from past the high-water mark.
     pub(crate) fn take_raw(&mut self, pages: u64) -> Option<Extent> {
         if self.raw_end - self.raw_start < pages {

@@ -9,11 +9,14 @@ use std::sync::Arc;
 
 use crate::core::{Core, lock};
 use crate::error::Result;
+use crate::extent::Extent;
 use crate::format::roster::SegmentEntry;
+use crate::keeper::OUTPUT_PAGES_MIN;
 use crate::merge::SegmentStarts;
 use crate::overlay::{DELETE_BIT, Overlay};
 use crate::sealed::Sealed;
-use crate::view::View;
+use crate::segment::{HEADER_LEN, sealed_page_count};
+use crate::space::Space;
 
 /// Least share of a segment that must be live for it to be left alone.
 const LIVE_MAX: f64 = 0.6;
@@ -26,8 +29,6 @@ const AGE_WEIGHT: f64 = 0.25;
 
 /// Dead bytes that are never worth the trouble.
 const TRIFLE_MIN: u64 = 64 << 10;
-/// Overlay entries that are looked up to estimate what they replace.
-const SAMPLE: usize = 256;
 /// An expired record is dropped only when the wall clock is this far past its deadline.
 pub(crate) const GRACE_NS: u64 = 3600 * 1_000_000_000;
 
@@ -48,7 +49,7 @@ impl Candidate {
         1.0 - ratio(self.dead, self.bytes)
     }
 
-    fn live(&self) -> u64 {
+    pub(crate) fn live(&self) -> u64 {
         self.bytes - self.dead
     }
 
@@ -76,11 +77,56 @@ pub(crate) struct Choice {
     pub(crate) budget: u64,
     /// Dead bytes not worth the trouble.
     pub(crate) trifle: u64,
-    /// Bytes that are free in one place.
+    /// Pages that are free in one place.
     pub(crate) room: u64,
 }
 
+/// Neighbours that are to become one free extent: segments to empty, and what is free between them.
+#[derive(Debug, Default)]
+pub(crate) struct Clearing {
+    pub(crate) victims: Vec<Arc<Sealed>>,
+    pub(crate) free: Vec<Extent>,
+}
+
 impl Choice {
+    /// What to clear so that so many pages are free in one place: the neighbours with the fewest pages in use, if those fit
+    /// what is free elsewhere.
+    pub(crate) fn clearing(&self, space: &Space, pages: u64) -> Option<Clearing> {
+        let used = self.candidates.iter().map(|one| (one.sealed.extent(), Some(&one.sealed)));
+        let mut all: Vec<_> = used.chain(space.iter().map(|extent| (extent, None))).collect();
+        all.sort_unstable_by_key(|(extent, _)| extent.start_page);
+        let worth = |extent: &Extent| extent.page_count >= OUTPUT_PAGES_MIN;
+        let room: u64 = space.iter().filter(worth).map(|extent| extent.page_count).sum();
+        let (mut least, mut best) = (u64::MAX, None);
+        for from in 0..all.len() {
+            let Some(rest) = all.get(from..) else { break };
+            let (mut end, mut total, mut moved, mut lost) = (None, 0, 0, 0);
+            for (count, (extent, sealed)) in rest.iter().enumerate() {
+                if total >= pages || end.is_some_and(|end| end != extent.start_page) {
+                    break;
+                }
+                end = Some(extent.end_page());
+                total += extent.page_count;
+                match sealed {
+                    Some(_) => moved += extent.page_count,
+                    None => lost += if worth(extent) { extent.page_count } else { 0 },
+                }
+                let fits = moved + lost <= room;
+                if total >= pages && fits && moved < least {
+                    (least, best) = (moved, rest.get(..=count));
+                }
+            }
+        }
+        let mut clearing = Clearing::default();
+        for (extent, sealed) in best? {
+            match sealed {
+                Some(sealed) => clearing.victims.push(Arc::clone(sealed)),
+                None => clearing.free.push(*extent),
+            }
+        }
+        (!clearing.victims.is_empty()).then_some(clearing)
+    }
+
     /// The segments to empty next; none if that is not worth the trouble.
     pub(crate) fn pick(&self) -> Vec<Arc<Sealed>> {
         let worth = self.dead > self.trifle && ratio(self.dead, self.total) > DEAD_MAX;
@@ -105,14 +151,32 @@ impl Choice {
         self.fill(&all)
     }
 
-    /// Those with the least to move, as many as the room there is in one place allows, for a disk that is full; none that
+    /// Those with the least to move, as many as fit the room there is in one place, for a disk that is full; none that
     /// would gain next to nothing.
-    pub(crate) fn smallest(&self) -> Vec<Arc<Sealed>> {
+    pub(crate) fn smallest(&self, core: &Core) -> Vec<Arc<Sealed>> {
         let gains = |one: &&Candidate| one.live_ratio() < 0.95;
         let mut all: Vec<&Candidate> = self.candidates.iter().filter(gains).collect();
-        all.sort_by_key(|one| one.live());
-        // Side data of small records takes a quarter.
-        Choice { budget: self.room / 4 * 3, ..Choice::default() }.fill(&all)
+        // Neighbours, if there is a choice: an image needs room in one place.
+        let eighths = |one: &Candidate| one.live() * 8 / one.bytes.max(1);
+        all.sort_by_key(|one| (eighths(one), one.sealed.entry.start_page.get()));
+        let mut victims: Vec<Arc<Sealed>> = Vec::new();
+        let (mut live, mut records, mut before, mut after) = (0, 0, 0, 0);
+        for one in all {
+            let count = u64::from(one.sealed.entry.record_count.get());
+            let one_records = (count * one.live()).div_ceil(one.bytes.max(1));
+            let len = HEADER_LEN + live + one.live();
+            let style = core.fixed.style();
+            let pages = sealed_page_count(core.geometry(), style, len, records + one_records);
+            if pages <= self.room {
+                live += one.live();
+                records += one_records;
+                before += one.sealed.extent().page_count;
+                after = pages;
+                victims.push(Arc::clone(&one.sealed));
+            }
+        }
+        // What gains no place for another output is no way on.
+        if before >= after + OUTPUT_PAGES_MIN { victims } else { Vec::new() }
     }
 
     /// As many as the budget allows, and at least one.
@@ -165,11 +229,13 @@ impl Core {
         let mut failed = Ok(());
         for overlay in view.overlays() {
             overlay.for_each(|hash, entry| {
-                let key = self.log.key(entry & !DELETE_BIT);
+                let Some((header, key)) = self.log.head(entry & !DELETE_BIT) else { return };
                 let found = view.image.find_at(&self.log, hash, key, view.gone.as_deref());
                 match found {
                     Err(error) => failed = Err(error),
                     Ok(None) => {}
+                    // A copy of it, which was counted when it was moved.
+                    Ok(Some((_, record))) if record.header.seqno == header.seqno => {}
                     Ok(Some((paddr, record))) => {
                         if let Some(start_page) = starts.find(view.image.page_of(paddr)) {
                             *replaced.entry(start_page).or_default() += record.header.record_len();
@@ -220,24 +286,18 @@ impl Core {
             }
         }
         let mean = choice.total / records.max(1);
-        let replaced: u64 = view.overlays().map(|layer| replaced(&view, layer)).sum();
+        let replaced: u64 =
+            view.overlays().map(|layer| view.known(layer).saturating_sub(layer.moved())).sum();
         let buried = view.overlays().map(Overlay::dead_bytes).sum::<u64>();
         choice.dead = choice.dead.saturating_add(replaced * mean + buried).min(choice.total);
-        let reserve = self.lock_supply().reserve.iter().map(|named| named.page_count.get()).max();
-        let free = keeper.space.iter().map(|extent| extent.page_count).max();
-        let room = free.unwrap_or(0).max(reserve.unwrap_or(0).into());
-        choice.room = self.geometry().paddr(room);
+        let spare = keeper.image_spare.into_iter();
+        let room = keeper.space.iter().chain(spare).map(|extent| extent.page_count).max();
+        let reserve =
+            self.lock_supply().reserve.iter().skip(1).map(|one| one.page_count.get()).max();
+        choice.room = room.unwrap_or(0).max(reserve.map_or(0, u64::from));
         let segment = self.geometry().paddr(keeper.next_segment_pages(self));
         choice.budget = (2 * segment).max(choice.total / 20);
         choice.trifle = (4 * segment).min(choice.total / 16).max(TRIFLE_MIN);
         choice
     }
-}
-
-/// How many records of the image an overlay replaces, by a sample: their segments do not count them as dead yet.
-fn replaced(view: &View, overlay: &Overlay) -> u64 {
-    let (hits, looked_at) = overlay.sample(SAMPLE, |hash| view.image.probably_has(hash));
-    let len = u64::try_from(overlay.len()).unwrap_or(0);
-    let known = len.saturating_mul(hits) / looked_at.max(1);
-    known.saturating_sub(overlay.moved())
 }

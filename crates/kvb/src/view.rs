@@ -17,6 +17,9 @@ use crate::runs::Run;
 use crate::sealed::Sealed;
 use crate::unsealed::Unsealed;
 
+/// Overlay entries that are looked up to estimate something of all.
+const SAMPLE: usize = 256;
+
 /// An overlay that takes no more entries.
 #[derive(Clone, Debug)]
 pub(crate) struct Frozen {
@@ -152,6 +155,21 @@ impl View {
     pub(crate) fn has_hash(&self, log: &Log, hash: u64) -> Result<bool> {
         Ok(self.overlays().any(|overlay| overlay.has_hash(hash))
             || self.image.has_hash(log, hash)?)
+    }
+
+    /// How many keys of an overlay the image has too, by a sample.
+    pub(crate) fn known(&self, overlay: &Overlay) -> u64 {
+        let (hits, looked_at) = overlay.sample(SAMPLE, |hash| self.image.probably_has(hash));
+        let len = u64::try_from(overlay.len()).unwrap_or(0);
+        len.saturating_mul(hits) / looked_at.max(1)
+    }
+
+    /// About how many keys the next image will have.
+    pub(crate) fn key_count(&self) -> u64 {
+        let new = |overlay: &Overlay| {
+            u64::try_from(overlay.len()).unwrap_or(0).saturating_sub(self.known(overlay))
+        };
+        self.image.place.used + self.overlays().map(new).sum::<u64>()
     }
 
     /// How many keys there are, taking equal hashes for equal keys. Costs a probe per overlay entry.
