@@ -155,15 +155,27 @@ impl Core {
             match self.build_image_of(view, frozen, page_count, keys) {
                 Ok(Some(merged)) => return Ok(merged),
                 Ok(None) => page_count *= 2,
-                // On a full disk whatever room was kept must do.
-                Err(Error::NoSpace) => {
-                    let spare = self.lock_keeper().image_spare.ok_or(Error::NoSpace)?;
-                    let merged = self.build_image_of(view, frozen, spare.page_count - 1, keys)?;
-                    return merged.ok_or(Error::NoSpace);
-                }
+                Err(Error::NoSpace) => return self.build_smaller_image(view, frozen, page_count),
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Writes a new image on a full disk: into the room that was kept for one, or a fuller one of fewer pages.
+    fn build_smaller_image(&self, view: &View, frozen: &Frozen, wanted: u64) -> Result<Merged> {
+        let keys = self.count_merged(&view.image, &frozen.overlay)?;
+        let slots = slots_per_page(self.geometry().page_size);
+        let spare = self.lock_keeper().image_spare.map(|spare| spare.page_count - 1);
+        let smaller = std::iter::successors(Some(wanted / 2), |pages| Some(pages / 2));
+        let smaller = smaller.take_while(|pages| keys * 16 <= pages * slots * 15 && *pages > 0);
+        for page_count in spare.into_iter().chain(smaller) {
+            match self.build_image_of(view, frozen, page_count, keys) {
+                Ok(Some(merged)) => return Ok(merged),
+                Ok(None) | Err(Error::NoSpace) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::NoSpace)
     }
 
     /// Writes a new image of so many pages; `None` if they are too few.
