@@ -184,8 +184,11 @@ impl Core {
             // On a full disk no merge counts what died.
             let mut choice = if is_covered { self.choice() } else { self.exact_choice()? };
             choice.candidates.retain(|one| one.dead > 0 && one.sealed.entry.seg_id.get() < newest);
-            let is_starved = !is_covered || self.lock_supply().starved;
-            let victims = if is_starved { choice.smallest(self) } else { choice.fill_any() };
+            // In the room there is; or in more, if the disk has it.
+            let mut victims = choice.smallest(self);
+            if victims.is_empty() && is_covered && !self.lock_supply().starved {
+                victims = choice.fill_any();
+            }
             drop(choice);
             if victims.is_empty() {
                 return Ok(done);

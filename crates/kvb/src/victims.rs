@@ -53,6 +53,11 @@ impl Candidate {
         self.bytes - self.dead
     }
 
+    /// What there is to move at most: tombstones that hide records elsewhere are not dropped.
+    fn live_at_most(&self) -> u64 {
+        self.bytes.min(self.live() + self.sealed.entry.delete_bytes.get())
+    }
+
     /// Appendix C: `(1 - live_ratio) * size_bytes + age_weight * segment_age`.
     #[allow(clippy::as_conversions, clippy::cast_precision_loss, reason = "a heuristic")]
     fn score(&self) -> f64 {
@@ -154,21 +159,21 @@ impl Choice {
     /// Those with the least to move, as many as fit the room there is in one place, for a disk that is full; none that
     /// would gain next to nothing.
     pub(crate) fn smallest(&self, core: &Core) -> Vec<Arc<Sealed>> {
-        let gains = |one: &&Candidate| one.live_ratio() < 0.95;
+        let gains = |one: &&Candidate| one.dead > one.bytes / 20;
         let mut all: Vec<&Candidate> = self.candidates.iter().filter(gains).collect();
         // Neighbours, if there is a choice: an image needs room in one place.
-        let eighths = |one: &Candidate| one.live() * 8 / one.bytes.max(1);
+        let eighths = |one: &Candidate| one.live_at_most() * 8 / one.bytes.max(1);
         all.sort_by_key(|one| (eighths(one), one.sealed.entry.start_page.get()));
         let mut victims: Vec<Arc<Sealed>> = Vec::new();
         let (mut live, mut records, mut before, mut after) = (0, 0, 0, 0);
         for one in all {
             let count = u64::from(one.sealed.entry.record_count.get());
-            let one_records = (count * one.live()).div_ceil(one.bytes.max(1));
-            let len = HEADER_LEN + live + one.live();
+            let one_records = (count * one.live_at_most()).div_ceil(one.bytes.max(1));
+            let len = HEADER_LEN + live + one.live_at_most();
             let style = core.fixed.style();
             let pages = sealed_page_count(core.geometry(), style, len, records + one_records);
             if pages <= self.room {
-                live += one.live();
+                live += one.live_at_most();
                 records += one_records;
                 before += one.sealed.extent().page_count;
                 after = pages;
