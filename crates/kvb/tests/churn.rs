@@ -36,9 +36,9 @@ const BOUND_FULL: f64 = 1.15;
 /// Live bytes from which on the bounds hold.
 const LEAST: u64 = 4 << 20;
 /// Bytes written per byte of the bucket before a case may end.
-const TURNOVER: u64 = 6;
+const TURNOVER: u64 = 5;
 /// Seconds that a case churns unless told otherwise.
-const SECONDS: u64 = 3;
+const SECONDS: u64 = 2;
 /// Commits between two samples; what one costs must not give the background much of a rest.
 const SAMPLE_EVERY: usize = 50;
 /// Records in a batch.
@@ -552,5 +552,24 @@ fn deletes_only() {
             during.segments, during.log
         );
         churn.finish();
+    });
+}
+
+/// What these tests go by: as long as nothing dies, the log is what was written, whatever is being
+/// sealed at that moment.
+#[test]
+fn bytes_in_the_log_are_counted_once() {
+    alone(Case { name: "bytes_in_the_log_are_counted_once", keys: 0, ..UNIFORM }, |mut churn| {
+        let mut most: f64 = 0.0;
+        for _ in 0..1000 {
+            (0..BATCH).for_each(|_| churn.insert());
+            churn.commit();
+            if churn.latencies.len().is_multiple_of(10) {
+                let stats = churn.bucket.stats().unwrap();
+                assert!(stats.bytes_log >= churn.written, "{stats:?}");
+                most = most.max(quotient(stats.bytes_log, churn.written));
+            }
+        }
+        assert!(most <= 1.0, "{most:.3} bytes in the log per byte written");
     });
 }

@@ -1012,16 +1012,16 @@ impl History {
             assert!(moved >= done.bytes_moved, "{context}: {moved} bytes moved, {done:?}");
             done
         };
-        let pinned_before = stats().pinned_bytes;
+        let overlay_before = stats().overlay_entries;
         let done = compact(kind);
         self.moves += u64::from(done.records_moved > 0);
         // What others hold or do, and segments that cannot be moved, keep dead records in the log.
-        // So does what a snapshot has held until a moment ago and no checkpoint has freed, and a
-        // bucket just opened, which holds what was its tail until the first commit.
+        // So does an empty overlay, because then no new image comes before the compaction: segments of
+        // tombstones that were moved are in none yet, the tail of a bucket just opened is still held,
+        // and what a snapshot gave back waits for a checkpoint.
         let is_alone = session.snapshots.is_empty()
             && session.scans.is_empty()
-            && pinned_before == 0
-            && self.puts + self.deletes > 0
+            && overlay_before > 0
             && !self.plan.background
             && !self.plan.has_oversized();
         if kind == Compact::Full && is_alone {
