@@ -548,7 +548,7 @@ fn deletes_only() {
         let (settled, stats) = churn.sample();
         churn.worst.see(settled, quotient(stats.bytes_live, churn.live_bytes));
         eprintln!(
-            "deletes_only: while deleting segments {:.3}x, log {:.3}x, within the bound {time:?} later",
+            "deletes_only: worst while deleting segments {:.3}x, log {:.3}x; waited {time:?} after that",
             during.segments, during.log
         );
         churn.finish();
