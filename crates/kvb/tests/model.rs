@@ -3,8 +3,9 @@
 //! The model is a `BTreeMap` from key to value and deadline, and a clock by the rule of the
 //! bucket's own: the wall's time or the newest stamp, whichever is later, leaving out stamps more
 //! than a day ahead of the wall. Histories contain puts with and without a time to live, deletes,
-//! batches, lookups, scans, flushes, clean reopens, kills (the bucket is opened from a copy of the
-//! bytes as they were at that moment), and a wall clock that jumps both ways.
+//! batches, lookups, scans, flushes, compactions of every kind, clean reopens, kills (the bucket is
+//! opened from a copy of the bytes as they were at that moment), and a wall clock that jumps both
+//! ways. No answer may change by a compaction, so after each one everything is compared.
 //!
 //! Snapshots are held through all that with a copy of the map each, and judge deadlines by the time
 //! they were taken; so do scans that are left half read. Both borrow the bucket, so what happens
@@ -32,7 +33,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use host::{Disk, Env, FileDisk, ManualEnv, MemoryDisk};
-use kvb::{Batch, Bucket, Durability, HashKind, Options, Scan, Snapshot};
+use kvb::{Batch, Bucket, Compact, Compaction, Durability, HashKind, Options, Scan, Snapshot};
 use tempfile::TempDir;
 use walk::{Of, Presence, Walk, short};
 
@@ -50,6 +51,10 @@ const LIMIT: Duration = Duration::from_secs(300);
 const SNAPSHOTS: usize = 4;
 /// Scans left half read at a time.
 const SCANS: usize = 2;
+/// Bytes of a record besides its key and value.
+const RECORD_MIN: u64 = 48;
+/// Longest value.
+const VALUE_MAX: usize = 102_400;
 
 /// Where a history's bucket lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +128,12 @@ impl Plan {
             .durability(self.durability)
             .background(self.background)
             .overlay_min(self.overlay_min)
+    }
+
+    /// True if a record may be too large for an ordinary segment. It then has one of its own, which
+    /// no compaction moves.
+    fn has_oversized(&self) -> bool {
+        self.segment_bytes_max < 4 * u64::try_from(VALUE_MAX).unwrap()
     }
 }
 
@@ -304,6 +315,15 @@ fn judge(entry: &Entry, now: Moment) -> Expected<'_> {
     }
 }
 
+/// What any compaction may say of itself.
+fn check_compaction(done: &Compaction, context: &str) {
+    assert!(done.bytes_moved >= RECORD_MIN * done.records_moved, "{context}: {done:?}");
+    assert_eq!(done.bytes_moved > 0, done.records_moved > 0, "{context}: {done:?}");
+    assert!(done.segments_written > 0 || done.records_moved == 0, "{context}: {done:?}");
+    assert!(done.segments_emptied > 0 || done.bytes_freed <= 0, "{context}: {done:?}");
+    assert!(done.seconds >= 0.0, "{context}: {done:?}");
+}
+
 /// Compares what a lookup found, and tells whether the clock left it open.
 fn check(map: &Map, now: Moment, key: &[u8], found: Option<&[u8]>, context: &str) -> bool {
     let expected = lookup(map, now, key);
@@ -481,6 +501,10 @@ struct History {
     index_lens: Vec<u64>,
     /// How often a snapshot was read that something had been committed since.
     old_reads: u64,
+    /// Compactions that were asked for and moved something.
+    moves: u64,
+    /// The bucket was killed and may not know of all that is dead, and has not moved everything since.
+    is_unsure: bool,
 }
 
 impl History {
@@ -505,6 +529,8 @@ impl History {
             deletes: 0,
             index_lens: Vec::new(),
             old_reads: 0,
+            moves: 0,
+            is_unsure: false,
         }
     }
 
@@ -579,7 +605,7 @@ impl History {
             40..330 => self.rng.usize(1..200),
             330..390 => self.rng.usize(200..5000),
             390..398 => self.rng.usize(5000..40_000),
-            _ => self.rng.usize(40_000..=102_400),
+            _ => self.rng.usize(40_000..=VALUE_MAX),
         };
         let mut value = vec![0; len];
         self.rng.fill(&mut value);
@@ -627,6 +653,7 @@ impl History {
                 self.context(&format!("{:?}", self.index_lens))
             );
             assert!(self.old_reads > 20, "{}", self.context("hardly an old snapshot was read"));
+            assert!(self.moves > 0, "{}", self.context("no compaction moved anything"));
         }
         assert!(
             self.model.undecided * 4 < self.model.decided,
@@ -691,8 +718,7 @@ impl History {
             850..890 => self.take_snapshot(session),
             890..950 => self.read_a_snapshot(session),
             950..965 => self.drop_a_snapshot(session),
-            // COMPACT: steps of compaction go here (all of it, and one slice of the automatic
-            // kind), and to `every_combination`. Nothing else changes: the model does not see them.
+            965..980 => self.compact(session),
             _ => self.look_up_absent(bucket),
         }
         None
@@ -976,6 +1002,68 @@ impl History {
         }
     }
 
+    fn compact(&mut self, session: &mut Session<'_>) {
+        let bucket = session.bucket;
+        let kind = *self.rng.choice(&[Compact::Auto, Compact::Full, Compact::LowSpace]).unwrap();
+        let context = self.context(&format!("compact {kind:?}"));
+        let stats = || bucket.stats().unwrap_or_else(|error| panic!("{context}: {error}"));
+        let compact = |kind| {
+            let before = stats().bytes_moved;
+            let done = bucket.compact(kind).unwrap_or_else(|error| panic!("{context}: {error}"));
+            check_compaction(&done, &context);
+            let moved = stats().bytes_moved - before;
+            assert!(moved >= done.bytes_moved, "{context}: {moved} bytes moved, {done:?}");
+            done
+        };
+        let overlay_before = stats().overlay_entries;
+        let done = compact(kind);
+        self.moves += u64::from(done.records_moved > 0);
+        self.is_unsure &= kind != Compact::Full || done.segments_emptied == 0;
+        // What others hold or do, and segments that cannot be moved, keep dead records in the log.
+        // So does an empty overlay, because then no new image comes before the compaction: segments of
+        // tombstones that were moved are in none yet, the tail of a bucket just opened is still held,
+        // and what a snapshot gave back waits for a checkpoint.
+        let is_alone = session.snapshots.is_empty()
+            && session.scans.is_empty()
+            && overlay_before > 0
+            && !self.is_unsure
+            && !self.plan.background
+            && !self.plan.has_oversized();
+        if kind == Compact::Full && is_alone {
+            let (least, most) = self.record_bytes();
+            let stats = stats();
+            let is_right = (least..=most).contains(&stats.bytes_log);
+            assert!(is_right, "{context}: not {least} to {most} bytes, {done:?}, {stats:?}");
+            assert_eq!(stats.bytes_live, stats.bytes_log, "{context}: {stats:?}");
+            assert!(stats.segment_bytes >= stats.bytes_log, "{context}: {stats:?}");
+            assert_eq!(stats.pinned_bytes, 0, "{context}: {stats:?}");
+            if self.rng.bool() {
+                let again = compact(Compact::Full);
+                let is_idle = again.segments_emptied == 0 && again.segments_written == 0;
+                assert!(is_idle && again.records_moved == 0, "{context}: again {again:?}");
+            }
+        }
+        self.check_all(bucket, &format!("after compact {kind:?}"));
+        let latest = bucket.snapshot().seqno();
+        for open in &session.snapshots {
+            self.check_snapshot(open, latest);
+        }
+        if self.rng.bool() {
+            self.go_on_with_a_scan(session);
+        }
+    }
+
+    /// Least and most bytes that the newest records of all keys take.
+    fn record_bytes(&self) -> (u64, u64) {
+        let (mut least, mut most) = (0, 0);
+        for (key, entry) in &self.model.map {
+            let len = RECORD_MIN + u64::try_from(key.len() + entry.value.len()).unwrap();
+            most += len;
+            least += if entry.may_be_gone { 0 } else { len };
+        }
+        (least, most)
+    }
+
     fn flush(&mut self, bucket: &Bucket) {
         bucket.flush().unwrap_or_else(|error| panic!("{}: {error}", self.context("flush")));
     }
@@ -999,6 +1087,7 @@ impl History {
     fn kill(&mut self, bucket: Bucket) -> Bucket {
         let context = self.context("kill");
         drop(bucket);
+        self.is_unsure = true;
         let bucket = self.open("kill");
         let discarded = bucket.mount_report().records_discarded;
         assert_eq!(discarded, 0, "{context}: every commit had returned");
@@ -1041,6 +1130,11 @@ impl History {
         let stats = bucket.stats().unwrap_or_else(|error| panic!("{context}: {error}"));
         assert_eq!((stats.puts, stats.deletes), (self.puts, self.deletes), "{context}");
         assert!(stats.hits <= stats.gets, "{context}");
+        assert!(stats.bytes_live <= stats.bytes_log, "{context}: {stats:?}");
+        let least = self.record_bytes().0;
+        assert!(stats.bytes_log >= least, "{context}: {least} bytes must be there, {stats:?}");
+        let in_use = stats.segment_bytes + stats.free_bytes + stats.pinned_bytes;
+        assert!(in_use <= stats.file_bytes, "{context}: {stats:?}");
         if self.plan.keys.are_distinct() {
             let most = self.model.map.len();
             let gone = self.model.map.values().filter(|entry| entry.may_be_gone).count();
