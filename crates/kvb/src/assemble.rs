@@ -87,6 +87,7 @@ pub(crate) fn assemble(
         moving: Mutex::new(()),
         is_moving: AtomicBool::new(false),
         freeze_wanted: AtomicBool::new(false),
+        copied_bytes: AtomicU64::new(0),
         rebuilds: AtomicU64::new(0),
         throttle: Throttle::default(),
         dead_max: AtomicU64::new(DEAD_MAX_MIN),

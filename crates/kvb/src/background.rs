@@ -107,7 +107,7 @@ impl Core {
         if is_full { self.wait_for_merge() } else { Ok(()) }
     }
 
-    fn wait_for_merge(&self) -> Result<()> {
+    pub(crate) fn wait_for_merge(&self) -> Result<()> {
         let mut due = lock(&self.merge_due);
         while *due {
             self.check_writable()?;
@@ -137,6 +137,11 @@ impl Core {
 
     /// Freezes the active overlay, if there is anything in it and nothing is being merged.
     pub(crate) fn freeze(&self) -> bool {
+        self.view.load().active.len() > 0 && self.freeze_any()
+    }
+
+    /// The same also if there is nothing in it.
+    pub(crate) fn freeze_any(&self) -> bool {
         if self.is_moving.load(Ordering::Acquire) {
             self.freeze_wanted.store(true, Ordering::Release);
             return false;
@@ -152,7 +157,7 @@ impl Core {
         let seg_id = self.moved_seg_id.load(Ordering::Acquire);
         let mut frozen = false;
         self.change_view(|view| {
-            if view.frozen.is_some() || !view.runs.is_empty() || view.active.len() == 0 {
+            if view.frozen.is_some() || !view.runs.is_empty() {
                 return view.clone();
             }
             frozen = true;
@@ -317,7 +322,7 @@ impl Core {
 
     /// Reads an image in after the bucket was opened, and counts what it names in each segment: what died shortly before a
     /// crash may not be in the table.
-    fn read_in(&self, image: &Image, idle: impl Fn() -> bool) -> Result<()> {
+    pub(crate) fn read_in(&self, image: &Image, idle: impl Fn() -> bool) -> Result<()> {
         let starts = SegmentStarts::new(&self.lock_keeper());
         let mut named: HashMap<u64, u64> = HashMap::new();
         let is_whole = image.read_in(&self.log, idle, |paddr| {
@@ -335,7 +340,7 @@ impl Core {
     fn consider_compaction(&self) {
         let choice = self.choice();
         self.throttle.adjust(&choice);
-        if self.lock_supply().starved || !choice.pick().is_empty() {
+        if self.lock_supply().starved || choice.wants_image() || !choice.pick().is_empty() {
             self.ask_for_compaction();
         }
     }

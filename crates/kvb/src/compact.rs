@@ -1,10 +1,12 @@
 //! Compaction as it is asked for, and as the background does it. How it works: `round.rs`.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::core::{Core, lock};
 use crate::error::{Error, Result};
 use crate::victims::Candidate;
+use crate::writer::Writer;
 
 /// How much to compact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,10 @@ impl Core {
         self.check_writable()?;
         let _alone = lock(&self.compacting);
         let start = self.env.monotonic_ns();
+        // What died shortly before a crash is counted when the image is read in.
+        let image = Arc::clone(&self.view.load().image);
+        self.read_in(&image, || true)?;
+        drop(image);
         let result = match kind {
             Compact::Auto => self.compact_while_worth(false),
             Compact::Full => self.compact_all_somehow(),
@@ -83,6 +89,14 @@ impl Core {
             if !is_background {
                 choice.trifle = 0;
             }
+            if choice.wants_image() {
+                let is_tail_long = choice.tail > choice.total / 16;
+                drop(choice);
+                if self.renew_image(is_tail_long)? {
+                    continue;
+                }
+                return Ok(done);
+            }
             let victims = choice.pick();
             // Whoever holds a segment keeps its space from being given back.
             drop(choice);
@@ -113,6 +127,40 @@ impl Core {
         }
     }
 
+    /// Brings the image up to date as far as commits have come, and ends the tail if much of the log is there; false if
+    /// nothing came of it.
+    fn renew_image(&self, is_tail_long: bool) -> Result<bool> {
+        let before = self.view.load().image.place.id;
+        if self.mode.background {
+            self.wait_for_merge()?;
+        }
+        let is_rolled = {
+            let mut writer = self.lock_writer();
+            self.freeze();
+            is_tail_long && self.roll_tail(&mut writer)
+        };
+        if is_rolled {
+            self.lock_keeper().tend(self)?;
+        }
+        if self.mode.background {
+            self.wait_for_merge()?;
+        } else {
+            self.merge()?;
+        }
+        Ok(is_rolled || self.view.load().image.place.id != before)
+    }
+
+    /// Hands the tail to the keeper; false if there is none, or on a full disk, which may have no extent for the log to go
+    /// on in.
+    fn roll_tail(&self, writer: &mut Writer) -> bool {
+        if writer.active.is_none() || self.lock_supply().starved {
+            return false;
+        }
+        self.roll(writer);
+        self.hand_over(writer);
+        true
+    }
+
     fn compact_all(&self) -> Result<Compaction> {
         self.cover_all()?;
         let candidates = self.choice().candidates;
@@ -126,7 +174,11 @@ impl Core {
         // Known before anything is moved: half a round on a full disk would only make it fuller.
         let live: u64 = candidates.iter().map(Candidate::live).sum();
         self.lock_keeper().secure_output(self, live + live / 4)?;
-        self.round(candidates.into_iter().map(|one| one.sealed).collect(), false)
+        let victims = candidates.into_iter().map(|one| one.sealed).collect();
+        let done = self.round(victims, false)?;
+        // So that the index is one image again, and nothing of what was emptied is held by its changes.
+        self.cover_all()?;
+        Ok(done)
     }
 
     /// A few segments at a time. If the disk is too full for a new image, first those that the old one covers, until there
@@ -211,18 +263,15 @@ impl Core {
         let moving = lock(&self.moving);
         {
             let mut writer = self.lock_writer();
-            // On a full disk there may be no extent for the log to go on in.
-            if !self.lock_supply().starved {
-                self.roll(&mut writer);
-                self.hand_over(&mut writer);
-            }
+            self.roll_tail(&mut writer);
             self.lock_keeper().tend(self)?;
         }
         // What is frozen first, then what has come since.
         self.merge()?;
         {
             let _no_commits = self.lock_writer();
-            self.freeze();
+            // Also if nothing has: what the image does not know of may have been moved, or be gone.
+            self.freeze_any();
         }
         drop(moving);
         self.merge()

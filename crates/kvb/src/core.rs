@@ -153,6 +153,8 @@ pub(crate) struct Core {
     pub(crate) is_moving: AtomicBool,
     /// An overlay would have been frozen.
     pub(crate) freeze_wanted: AtomicBool,
+    /// Bytes in an output that is registered, and whose origins are not counted as dead yet.
+    pub(crate) copied_bytes: AtomicU64,
     /// How often the index was given up and made of all runs. Changed under the keeper's lock.
     pub(crate) rebuilds: AtomicU64,
     pub(crate) throttle: Throttle,

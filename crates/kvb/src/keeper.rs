@@ -125,13 +125,13 @@ impl Keeper {
         core.dead_max.store((bytes / 8).max(DEAD_MAX_MIN), Ordering::Relaxed);
     }
 
-    /// Pages the next log extent should have: an eighth of the log, within limits.
+    /// Pages the next log extent should have: a sixteenth of the log, within limits.
     pub(crate) fn next_segment_pages(&self, core: &Core) -> u64 {
         let geometry = core.geometry();
         let log_pages: u64 =
             self.segments.values().map(|kept| u64::from(kept.entry.data_page_count.get())).sum();
         let least = geometry.pages(SEGMENT_BYTES_MIN).max(4);
-        let wanted = (log_pages / 8).max(1).next_power_of_two();
+        let wanted = (log_pages / 16).max(1).next_power_of_two();
         wanted.clamp(least, core.fixed.segment_page_max.max(least))
     }
 

@@ -136,17 +136,17 @@ impl Overlay {
         self.moved.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Of about so many hashes from all over, how many are as asked for, and how many there were.
-    pub(crate) fn sample(&self, count: usize, is_asked: impl Fn(u64) -> bool) -> (u64, u64) {
-        let (mut hits, mut looked_at) = (0, 0);
+    /// Shows about so many entries from all over, and tells how many.
+    pub(crate) fn sample(&self, count: usize, mut visit: impl FnMut(u64, u64)) -> u64 {
+        let mut shown = 0;
         for at in (0..self.slot_count).step_by((self.slot_count / (count * 2)).max(1)) {
-            let (hash, _) = self.slot(at);
+            let (hash, entry) = self.slot(at);
             if hash != 0 {
-                looked_at += 1;
-                hits += u64::from(is_asked(hash));
+                shown += 1;
+                visit(hash, entry);
             }
         }
-        (hits, looked_at)
+        shown
     }
 
     /// Entries it can take before it must grow.

@@ -354,6 +354,7 @@ impl<'a> Round<'a> {
             return Ok(());
         }
         let entry = core.finish_output(&mut window.output, false)?;
+        core.copied_bytes.store(entry.record_bytes.get(), Ordering::Release);
         // From here on the output counts. Were it not in the index whole before an overlay is frozen, mounting would
         // bring back what has been replaced since.
         let dead = core.apply_output(&window.output).or_else(|error| {
@@ -364,6 +365,7 @@ impl<'a> Round<'a> {
             for (start_page, bytes) in dead {
                 keeper.add_dead(start_page, bytes);
             }
+            core.copied_bytes.store(0, Ordering::Release);
         }
         core.end_moving(Some(entry.seg_id.get()))?;
         self.window = None;

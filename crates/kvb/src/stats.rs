@@ -177,9 +177,8 @@ impl Core {
             stats.snapshots = wide(snapshots.count());
             stats.oldest_snapshot = snapshots.oldest().unwrap_or(0);
         }
-        let in_tail: u64 = view.segments.tail.iter().map(|unsealed| unsealed.record_bytes()).sum();
         let choice = self.choice();
-        stats.bytes_log = choice.total + in_tail;
+        stats.bytes_log = choice.total + choice.tail;
         stats.bytes_live = stats.bytes_log - choice.dead;
         let keeper = self.lock_keeper();
         let geometry = self.geometry();

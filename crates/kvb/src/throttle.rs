@@ -1,8 +1,9 @@
 //! Slowing commits down when they make garbage faster than compaction takes it away.
 //!
-//! Up to [`EASY`] times the live bytes the log may be without consequence. From there to [`HARD`] a commit waits an
-//! increasing part of the time in which compaction takes away as much as the commit adds, behind it more. A commit never
-//! waits longer than [`WAIT_MAX_NS`], and waits before it takes any lock.
+//! Up to [`EASY`] percent of the live bytes more than is worth a compaction segments may take without consequence. From
+//! there to [`HARD`] a commit waits an increasing part of the time in which compaction takes away as much as the commit adds, behind it more, and from
+//! [`STOP`] on as long as it may. A commit never waits longer than [`WAIT_MAX_NS`] for every [`WAIT_BYTES`] it begins, and
+//! waits before it takes any lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,12 +11,15 @@ use std::time::Duration;
 use crate::core::Core;
 use crate::victims::Choice;
 
-/// Log bytes per live byte, in percent, up to which nothing waits.
-const EASY: u64 = 138;
-/// Log bytes per live byte, in percent, at which commits are as slow as compaction.
-const HARD: u64 = 150;
-/// Longest wait of a commit.
+/// Bytes of segments per live byte, in percent, beyond what is worth a compaction, up to which nothing waits.
+const EASY: u64 = 6;
+/// The same at which commits are as slow as compaction.
+const HARD: u64 = 15;
+/// The same from which on commits wait as long as they may.
+const STOP: u64 = 20;
+/// Longest wait of a commit of no more than [`WAIT_BYTES`].
 const WAIT_MAX_NS: u64 = 4_000_000;
+const WAIT_BYTES: u64 = 64 << 10;
 /// Nanoseconds that taking a byte away is believed to cost until it was measured.
 const COST_FIRST: u64 = 20;
 /// Most that is believed.
@@ -26,13 +30,24 @@ const COST_MAX: u64 = 200;
 pub(crate) struct Throttle {
     /// What compaction needs to take a byte away, in nanoseconds.
     cost: AtomicU64,
-    /// How long a commit waits per byte, in nanoseconds.
-    wait: AtomicU64,
+    /// Bytes that segments took when somebody last looked, and that were live; 0 if there is no need to slow down.
+    space: AtomicU64,
+    live: AtomicU64,
+    /// What is worth a compaction, in percent of the live bytes.
+    worth: AtomicU64,
+    /// Bytes committed since. Until it is known better each replaces another.
+    ahead: AtomicU64,
 }
 
 impl Default for Throttle {
     fn default() -> Throttle {
-        Throttle { cost: AtomicU64::new(COST_FIRST), wait: AtomicU64::new(0) }
+        Throttle {
+            cost: AtomicU64::new(COST_FIRST),
+            space: AtomicU64::new(0),
+            live: AtomicU64::new(0),
+            worth: AtomicU64::new(0),
+            ahead: AtomicU64::new(0),
+        }
     }
 }
 
@@ -45,25 +60,44 @@ impl Throttle {
         }
     }
 
-    /// Goes by how much of the log is dead.
+    /// Goes by how much space is taken.
     pub(crate) fn adjust(&self, choice: &Choice) {
-        let live = (choice.total - choice.dead).max(1);
-        let percent = choice.total.saturating_mul(100) / live;
         // In small buckets a few segments weigh much and cost nothing.
-        let is_easy = percent <= EASY || choice.dead <= 4 * choice.trifle;
-        let share = percent.saturating_sub(EASY).min(3 * (HARD - EASY));
-        let wait = self.cost.load(Ordering::Relaxed) * share / (HARD - EASY);
-        self.wait.store(if is_easy { 0 } else { wait }, Ordering::Relaxed);
+        let live = if choice.dead <= choice.trifle { 0 } else { choice.live() };
+        self.space.store(choice.space_at_least(), Ordering::Relaxed);
+        self.live.store(live, Ordering::Relaxed);
+        self.worth.store(choice.worth(), Ordering::Relaxed);
+        self.ahead.store(0, Ordering::Relaxed);
+    }
+
+    /// How long a commit of so many bytes should wait, in nanoseconds.
+    fn wait_ns(&self, bytes: u64) -> u64 {
+        let live = self.live.load(Ordering::Relaxed);
+        if live == 0 {
+            return 0;
+        }
+        let ahead = self.ahead.fetch_add(bytes, Ordering::Relaxed);
+        let space = self.space.load(Ordering::Relaxed).saturating_add(ahead);
+        let worth = self.worth.load(Ordering::Relaxed);
+        let percent = (space.saturating_mul(100) / live).saturating_sub(worth);
+        let most = WAIT_MAX_NS.saturating_mul(1 + bytes / WAIT_BYTES);
+        if percent >= STOP {
+            return most;
+        }
+        let cost = self.cost.load(Ordering::Relaxed) * percent.saturating_sub(EASY) / (HARD - EASY);
+        cost.saturating_mul(bytes).min(most)
     }
 }
 
 impl Core {
     /// Waits as long as a commit of so many bytes should.
     pub(crate) fn throttle(&self, bytes: usize) {
-        let wait = self.throttle.wait.load(Ordering::Relaxed);
-        if wait > 0 && self.mode.background {
-            let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-            std::thread::sleep(Duration::from_nanos(bytes.saturating_mul(wait).min(WAIT_MAX_NS)));
+        if !self.mode.background {
+            return;
+        }
+        let wait = self.throttle.wait_ns(u64::try_from(bytes).unwrap_or(u64::MAX));
+        if wait > 0 {
+            std::thread::sleep(Duration::from_nanos(wait));
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Which segments to compact (seed 002 section 13 and Appendix C).
 //!
 //! Dead are records that others replaced, tombstones, and records that expired. A segment is worth emptying when less
-//! than [`LIVE_MAX`] of it is live; of those the score of Appendix C takes the best first. When too much of the whole is
-//! dead and no segment is that empty, fuller ones will do.
+//! than [`LIVE_MAX`] of it is live; of those the score of Appendix C takes the best first. When the segments take more
+//! than [`Choice::worth`] percent of what is live and none is that empty, fuller ones will do.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::core::{Core, lock};
 use crate::error::Result;
@@ -13,7 +14,7 @@ use crate::extent::Extent;
 use crate::format::roster::SegmentEntry;
 use crate::keeper::OUTPUT_PAGES_MIN;
 use crate::merge::SegmentStarts;
-use crate::overlay::{DELETE_BIT, Overlay};
+use crate::overlay::DELETE_BIT;
 use crate::sealed::Sealed;
 use crate::segment::{HEADER_LEN, sealed_page_count};
 use crate::space::Space;
@@ -22,8 +23,10 @@ use crate::space::Space;
 const LIVE_MAX: f64 = 0.6;
 /// Shares that will do when too much of the whole is dead.
 const RELAXED: [f64; 4] = [0.7, 0.8, 0.9, 0.97];
-/// Largest share of the whole that may be dead.
-const DEAD_MAX: f64 = 0.22;
+/// Bytes of segments per live byte, in percent, from which on too much is dead: less if a segment is much of the whole,
+/// because by so much it may be more before anything comes of it.
+const WORTH_MIN: u64 = 127;
+const WORTH_MAX: u64 = 134;
 /// What a segment gains in score by a record written since its last one: the `age_weight` of Appendix C.
 const AGE_WEIGHT: f64 = 0.25;
 
@@ -74,10 +77,15 @@ fn ratio(part: u64, whole: u64) -> f64 {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Choice {
     pub(crate) candidates: Vec<Candidate>,
-    /// Bytes of all segments.
+    /// Bytes of records in segments, and in the tail of the log.
     pub(crate) total: u64,
+    pub(crate) tail: u64,
     /// Bytes of those that are dead, estimated.
     pub(crate) dead: u64,
+    /// Bytes that segments take with all that belongs to them.
+    pub(crate) space: u64,
+    /// Bytes of the next segment of the log.
+    segment: u64,
     /// Most live bytes to move at once.
     pub(crate) budget: u64,
     /// Dead bytes not worth the trouble.
@@ -132,9 +140,37 @@ impl Choice {
         (!clearing.victims.is_empty()).then_some(clearing)
     }
 
+    /// Bytes of records that are live, estimated.
+    pub(crate) fn live(&self) -> u64 {
+        (self.total + self.tail).saturating_sub(self.dead).max(1)
+    }
+
+    /// Bytes that segments take, or records, whichever is more.
+    pub(crate) fn space_at_least(&self) -> u64 {
+        self.space.max(self.total + self.tail)
+    }
+
+    /// True if too much is dead.
+    fn is_worth_it(&self) -> bool {
+        let percent = self.space_at_least().saturating_mul(100) / self.live();
+        self.dead > self.trifle && percent > self.worth()
+    }
+
+    /// Bytes of segments per live byte, in percent, from which on too much is dead.
+    pub(crate) fn worth(&self) -> u64 {
+        let step = self.segment.saturating_mul(100) / self.live();
+        (WORTH_MAX + 8).saturating_sub(step * 5 / 2).clamp(WORTH_MIN, WORTH_MAX)
+    }
+
+    /// True if too much is dead, and more than half of it where only a new image gives compaction access.
+    pub(crate) fn wants_image(&self) -> bool {
+        let known: u64 = self.candidates.iter().map(|one| one.dead).sum();
+        self.is_worth_it() && self.dead.saturating_sub(known) > known.max(self.total / 16)
+    }
+
     /// The segments to empty next; none if that is not worth the trouble.
     pub(crate) fn pick(&self) -> Vec<Arc<Sealed>> {
-        let worth = self.dead > self.trifle && ratio(self.dead, self.total) > DEAD_MAX;
+        let worth = self.is_worth_it();
         let limits = std::iter::once(LIVE_MAX).chain(RELAXED.into_iter().filter(|_| worth));
         for limit in limits {
             let mut eligible: Vec<&Candidate> =
@@ -253,14 +289,18 @@ impl Core {
     }
 
     fn choice_beside(&self, replaced_in: &HashMap<u64, u64>) -> Choice {
-        let view = self.view.load();
         let wall = self.env.unix_ns().saturating_sub(GRACE_NS);
         let keeper = self.lock_keeper();
+        // Under the lock, so that a segment is sealed in both or in neither.
+        let view = self.view.load();
         let unreadable = lock(&self.unreadable);
         let mut choice = Choice::default();
         let records: u64 =
             keeper.segments.values().map(|kept| u64::from(kept.entry.record_count.get())).sum();
         choice.total = keeper.segments.values().map(|kept| kept.entry.record_bytes.get()).sum();
+        choice.tail = view.segments.tail.iter().map(|unsealed| unsealed.record_bytes()).sum();
+        let pages = keeper.segments.values().map(|kept| kept.sealed.extent().page_count);
+        choice.space = self.geometry().paddr(pages.sum());
         let commit_seqno = self.position().seqno;
         let retired = self.counters.retired_bytes();
         for kept in keeper.segments.values() {
@@ -291,18 +331,19 @@ impl Core {
             }
         }
         let mean = choice.total / records.max(1);
-        let replaced: u64 =
-            view.overlays().map(|layer| view.known(layer).saturating_sub(layer.moved())).sum();
-        let buried = view.overlays().map(Overlay::dead_bytes).sum::<u64>();
-        choice.dead = choice.dead.saturating_add(replaced * mean + buried).min(choice.total);
+        choice.dead += view.dead_bytes(&self.log, mean);
+        choice.dead += keeper.dead_early.values().sum::<u64>();
+        // Copies of records whose origins still count.
+        choice.dead += self.copied_bytes.load(Ordering::Acquire);
+        choice.dead = choice.dead.min(choice.total + choice.tail);
         let spare = keeper.image_spare.into_iter();
         let room = keeper.space.iter().chain(spare).map(|extent| extent.page_count).max();
         let reserve =
             self.lock_supply().reserve.iter().skip(1).map(|one| one.page_count.get()).max();
         choice.room = room.unwrap_or(0).max(reserve.map_or(0, u64::from));
-        let segment = self.geometry().paddr(keeper.next_segment_pages(self));
-        choice.budget = (2 * segment).max(choice.total / 20);
-        choice.trifle = (4 * segment).min(choice.total / 16).max(TRIFLE_MIN);
+        choice.segment = self.geometry().paddr(keeper.next_segment_pages(self));
+        choice.budget = choice.total / 16;
+        choice.trifle = (4 * choice.segment).min(choice.total / 16).max(TRIFLE_MIN);
         choice
     }
 }

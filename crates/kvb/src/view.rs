@@ -11,7 +11,7 @@ use crate::format::record::{DELETE, Record};
 use crate::image::Image;
 use crate::level::Level;
 use crate::log::Log;
-use crate::overlay::{Lookup, Overlay, Sight};
+use crate::overlay::{DELETE_BIT, Lookup, Overlay, Sight};
 use crate::page_set::PageSet;
 use crate::runs::Run;
 use crate::sealed::Sealed;
@@ -157,11 +157,45 @@ impl View {
             || self.image.has_hash(log, hash)?)
     }
 
-    /// How many keys of an overlay the image has too, by a sample.
-    pub(crate) fn known(&self, overlay: &Overlay) -> u64 {
-        let (hits, looked_at) = overlay.sample(SAMPLE, |hash| self.image.probably_has(hash));
-        let len = u64::try_from(overlay.len()).unwrap_or(0);
-        len.saturating_mul(hits) / looked_at.max(1)
+    /// How many keys of an overlay a layer below it has too, by a sample.
+    fn known(&self, overlay: &Overlay) -> u64 {
+        let mut known = 0;
+        let shown =
+            overlay.sample(SAMPLE, |hash, _| known += u64::from(self.has_below(overlay, hash)));
+        u64::try_from(overlay.len()).unwrap_or(0).saturating_mul(known) / shown.max(1)
+    }
+
+    fn has_below(&self, overlay: &Overlay, hash: u64) -> bool {
+        let frozen = self.frozen.as_ref().map(|frozen| &*frozen.overlay);
+        let below = frozen.filter(|frozen| !std::ptr::eq(*frozen, overlay));
+        self.image.probably_has(hash) || below.is_some_and(|below| below.has_hash(hash))
+    }
+
+    /// Bytes that died with what is in the overlays, by a sample: their own tombstones, and records they replace, of which
+    /// each is `mean` long if nothing better is known.
+    pub(crate) fn dead_bytes(&self, log: &Log, mean: u64) -> u64 {
+        self.overlays().map(|overlay| self.dead_by(log, overlay, mean)).sum()
+    }
+
+    fn dead_by(&self, log: &Log, overlay: &Overlay, mean: u64) -> u64 {
+        let (mut known, mut puts, mut put_bytes, mut delete_bytes) = (0_u64, 0_u64, 0_u64, 0_u64);
+        let shown = overlay.sample(SAMPLE, |hash, entry| {
+            known += u64::from(self.has_below(overlay, hash));
+            let len = log.head(entry & !DELETE_BIT).map_or(0, |(header, _)| header.record_len());
+            if entry & DELETE_BIT == 0 {
+                puts += 1;
+                put_bytes += len;
+            } else {
+                delete_bytes += len;
+            }
+        });
+        let scaled = |count: u64| {
+            let len = u64::try_from(overlay.len()).unwrap_or(0);
+            count.saturating_mul(len) / shown.max(1)
+        };
+        let replaced = scaled(known).saturating_sub(overlay.moved());
+        let mean = put_bytes.checked_div(puts).unwrap_or(mean);
+        replaced * mean + scaled(delete_bytes) + overlay.dead_bytes()
     }
 
     /// About how many keys the next image will have.
@@ -185,8 +219,7 @@ impl View {
                 }
                 match self.image.has_hash(log, hash) {
                     Ok(below) => {
-                        count +=
-                            i128::from(entry & crate::overlay::DELETE_BIT == 0) - i128::from(below);
+                        count += i128::from(entry & DELETE_BIT == 0) - i128::from(below);
                     }
                     Err(error) => failed = Some(error),
                 }
