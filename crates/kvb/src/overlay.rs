@@ -372,7 +372,12 @@ impl Overlay {
         let record = log.record(entry & !DELETE_BIT)?;
         let seqno = record.header.seqno.get();
         match self.find(log, hash, record.key, Sight::UpTo(u64::MAX))? {
-            Lookup::Found(known) if known.header.seqno.get() >= seqno => Ok(()),
+            Lookup::Found(known) if known.header.seqno.get() >= seqno => {
+                if known.header.seqno.get() > seqno {
+                    self.bury(entry, &record);
+                }
+                Ok(())
+            }
             _ => self.set(log, hash, entry, Keep::NOTHING),
         }
     }

@@ -503,8 +503,6 @@ struct History {
     old_reads: u64,
     /// Compactions that were asked for and moved something.
     moves: u64,
-    /// The bucket was killed and may not know of all that is dead, and has not moved everything since.
-    is_unsure: bool,
 }
 
 impl History {
@@ -530,7 +528,6 @@ impl History {
             index_lens: Vec::new(),
             old_reads: 0,
             moves: 0,
-            is_unsure: false,
         }
     }
 
@@ -1015,18 +1012,11 @@ impl History {
             assert!(moved >= done.bytes_moved, "{context}: {moved} bytes moved, {done:?}");
             done
         };
-        let overlay_before = stats().overlay_entries;
         let done = compact(kind);
         self.moves += u64::from(done.records_moved > 0);
-        self.is_unsure &= kind != Compact::Full || done.segments_emptied == 0;
         // What others hold or do, and segments that cannot be moved, keep dead records in the log.
-        // So does an empty overlay, because then no new image comes before the compaction: segments of
-        // tombstones that were moved are in none yet, the tail of a bucket just opened is still held,
-        // and what a snapshot gave back waits for a checkpoint.
         let is_alone = session.snapshots.is_empty()
             && session.scans.is_empty()
-            && overlay_before > 0
-            && !self.is_unsure
             && !self.plan.background
             && !self.plan.has_oversized();
         if kind == Compact::Full && is_alone {
@@ -1087,7 +1077,6 @@ impl History {
     fn kill(&mut self, bucket: Bucket) -> Bucket {
         let context = self.context("kill");
         drop(bucket);
-        self.is_unsure = true;
         let bucket = self.open("kill");
         let discarded = bucket.mount_report().records_discarded;
         assert_eq!(discarded, 0, "{context}: every commit had returned");
