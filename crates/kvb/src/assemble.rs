@@ -29,6 +29,7 @@ use crate::snapshot::Snapshots;
 use crate::space::Space;
 use crate::stats::Counters;
 use crate::throttle::Throttle;
+use crate::tidy::Tidy;
 use crate::view::{Segments, View};
 use crate::walk::rescan;
 use crate::writer::Writer;
@@ -87,6 +88,7 @@ pub(crate) fn assemble(
         moving: Mutex::new(()),
         is_moving: AtomicBool::new(false),
         freeze_wanted: AtomicBool::new(false),
+        tidy: Tidy::default(),
         copied_bytes: AtomicU64::new(0),
         rebuilds: AtomicU64::new(0),
         throttle: Throttle::default(),

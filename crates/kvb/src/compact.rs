@@ -67,7 +67,7 @@ impl Core {
     pub(crate) fn compact_in_background(&self) -> Result<()> {
         let _alone = lock(&self.compacting);
         let start = self.env.monotonic_ns();
-        let result = self.compact_while_worth(true);
+        let result = self.compact_while_worth(true).and_then(|_| self.tidy());
         self.counters.compacted(self.env.monotonic_ns().saturating_sub(start));
         self.latch_unless_damage(result).map(drop)
     }
@@ -132,7 +132,7 @@ impl Core {
 
     /// Brings the image up to date as far as commits have come, and ends the tail if much of the log is there; false if
     /// nothing came of it.
-    fn renew_image(&self, is_tail_long: bool) -> Result<bool> {
+    pub(crate) fn renew_image(&self, is_tail_long: bool) -> Result<bool> {
         let before = self.view.load().image.place.id;
         if self.mode.background {
             self.wait_for_merge()?;

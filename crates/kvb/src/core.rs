@@ -28,6 +28,7 @@ use crate::segment::{Segment, Style};
 use crate::snapshot::Snapshots;
 use crate::stats::Counters;
 use crate::throttle::Throttle;
+use crate::tidy::Tidy;
 use crate::view::View;
 use crate::writer::Writer;
 
@@ -153,6 +154,8 @@ pub(crate) struct Core {
     pub(crate) is_moving: AtomicBool,
     /// An overlay would have been frozen.
     pub(crate) freeze_wanted: AtomicBool,
+    /// What scans ask for.
+    pub(crate) tidy: Tidy,
     /// Bytes in an output that is registered, and whose origins are not counted as dead yet.
     pub(crate) copied_bytes: AtomicU64,
     /// How often the index was given up and made of all runs. Changed under the keeper's lock.

@@ -24,6 +24,8 @@ use crate::order::Place;
 pub(crate) struct KeyMerge<'a> {
     core: &'a Core,
     image: Arc<Image>,
+    /// Asked once: what is passed over must not change on the way.
+    has_bits: bool,
     /// No record with a higher one is looked at.
     seqno: u64,
     is_reverse: bool,
@@ -36,12 +38,12 @@ pub(crate) struct KeyMerge<'a> {
 
 /// A place in a level.
 struct Cursor<'a> {
-    level: Level,
+    level: Arc<Level>,
     part: usize,
     /// Place in the part of the next record, or backwards of the one before that.
     next: usize,
-    /// Of which parts the image's bits speak.
-    has_bits: Vec<bool>,
+    /// The image's bits speak of the part.
+    has_bits: bool,
     /// Backwards: the record behind the last one given.
     ahead: Option<Head<'a>>,
 }
@@ -120,6 +122,7 @@ impl<'a> KeyMerge<'a> {
     ) -> KeyMerge<'a> {
         KeyMerge {
             core,
+            has_bits: image.liveness().is_some(),
             image,
             seqno,
             is_reverse,
@@ -131,25 +134,24 @@ impl<'a> KeyMerge<'a> {
     }
 
     /// Adds a level from a bound on.
-    pub(crate) fn add(&mut self, level: Level, from: Bound<&[u8]>) {
-        // Asked once: what is passed over must not change on the way.
-        let is_known = self.image.liveness().is_some();
-        let covers = |part: &Part| {
-            let sealed = part.sealed.as_ref().filter(|sealed| is_known && !sealed.is_guard());
-            sealed.is_some_and(|sealed| self.image.covers(sealed))
-        };
-        let has_bits = level.parts.iter().map(covers).collect();
+    pub(crate) fn add(&mut self, level: Arc<Level>, from: Bound<&[u8]>) {
         for part in &level.parts {
             for place in part.order.lost() {
                 self.note_damage(part, part.start + Place(*place).offset());
             }
         }
-        let mut cursor = Cursor { level, part: 0, next: 0, has_bits, ahead: None };
+        let mut cursor = Cursor { level, part: 0, next: 0, has_bits: false, ahead: None };
         cursor.start(&self.core.log, from, self.is_reverse);
+        cursor.note_part(self.bits_of());
         self.cursors.push(cursor);
         if let Some(head) = self.fetch(self.cursors.len() - 1) {
             self.heads.push(head);
         }
+    }
+
+    /// The image, if its bits are to be asked.
+    fn bits_of(&self) -> Option<&Image> {
+        self.has_bits.then_some(&*self.image)
     }
 
     /// Gives an error before the next record.
@@ -240,13 +242,11 @@ impl<'a> KeyMerge<'a> {
     fn fetch_any(&mut self, index: usize) -> Option<Head<'a>> {
         let log = &self.core.log;
         loop {
-            let bits = self.image.liveness();
+            let image = self.has_bits.then_some(&*self.image);
             let cursor = self.cursors.get_mut(index)?;
-            let step = cursor.step(log, self.is_reverse)?;
-            let is_passed_over = step.has_bits
-                && !step.is_delete
-                && bits.is_some_and(|bits| !bits.may_be_live(step.paddr));
-            if is_passed_over {
+            let step = cursor.step(log, image, self.is_reverse)?;
+            let bits = if cursor.has_bits { self.image.liveness() } else { None };
+            if !step.is_delete && bits.is_some_and(|bits| !bits.may_be_live(step.paddr)) {
                 continue;
             }
             let (record, is_damaged) = if let Ok(record) = log.record(step.paddr) {
@@ -279,7 +279,6 @@ struct Step {
     segment: u64,
     paddr: u64,
     is_delete: bool,
-    has_bits: bool,
 }
 
 impl Cursor<'_> {
@@ -299,12 +298,20 @@ impl Cursor<'_> {
         };
     }
 
+    /// Notes whether an image's bits speak of the part the cursor is in.
+    fn note_part(&mut self, image: Option<&Image>) {
+        let part = self.level.parts.get(self.part);
+        let sealed = part.and_then(|part| part.sealed.as_ref()).filter(|one| !one.is_guard());
+        self.has_bits = image.zip(sealed).is_some_and(|(image, sealed)| image.covers(sealed));
+    }
+
     #[inline]
-    fn step(&mut self, log: &Log, is_reverse: bool) -> Option<Step> {
+    fn step(&mut self, log: &Log, image: Option<&Image>, is_reverse: bool) -> Option<Step> {
         let at = if is_reverse {
             while self.next == 0 {
                 self.part = self.part.checked_sub(1)?;
                 self.next = self.level.parts.get(self.part)?.order.len();
+                self.note_part(image);
             }
             self.next -= 1;
             self.next
@@ -312,6 +319,7 @@ impl Cursor<'_> {
             while self.next >= self.level.parts.get(self.part)?.order.len() {
                 self.part += 1;
                 self.next = 0;
+                self.note_part(image);
             }
             self.next += 1;
             self.next - 1
@@ -322,7 +330,6 @@ impl Cursor<'_> {
             segment: part.start,
             paddr: part.start + place.offset(),
             is_delete: place.is_delete(),
-            has_bits: self.has_bits.get(self.part) == Some(&true),
         })
     }
 }

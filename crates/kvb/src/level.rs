@@ -7,14 +7,17 @@ use std::sync::Arc;
 
 use crate::core::Fixed;
 use crate::error::Result;
+use crate::key_sort::chunk;
 use crate::log::Log;
 use crate::order::Order;
 use crate::sealed::Sealed;
 
 /// Records in key order, part by part.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Level {
     pub(crate) parts: Vec<Part>,
+    /// Of every part the first eight bytes of its first key, and where that stands; none if there is one part.
+    firsts: Vec<(u64, u64)>,
 }
 
 /// Records of one segment in key order.
@@ -34,10 +37,15 @@ impl Part {
         Some(self.start + self.order.place(log, index)?.offset())
     }
 
+    /// Where the first record is whose key can be read.
+    fn first(&self, log: &Log) -> Option<u64> {
+        let paddrs = (0..self.order.len()).filter_map(|index| self.paddr(log, index));
+        paddrs.into_iter().find(|paddr| log.sound_key(*paddr).is_some())
+    }
+
     /// The first key that can be read.
     fn first_key<'a>(&self, log: &'a Log) -> &'a [u8] {
-        let sound = |index| log.sound_key(self.paddr(log, index)?);
-        (0..self.order.len()).find_map(sound).unwrap_or(&[])
+        self.first(log).map_or(&[], |paddr| log.key(paddr))
     }
 
     /// The last key that can be read.
@@ -48,9 +56,28 @@ impl Part {
 }
 
 impl Level {
+    /// A level of one part.
+    pub(crate) fn of(part: Part) -> Level {
+        Level { parts: vec![part], firsts: Vec::new() }
+    }
+
+    /// Its segments, as far as they are registered.
+    pub(crate) fn sealed(&self) -> impl Iterator<Item = &Arc<Sealed>> {
+        self.parts.iter().filter_map(|part| part.sealed.as_ref())
+    }
+
+    /// Bytes of records in those.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.sealed().map(|sealed| sealed.entry.record_bytes.get()).sum()
+    }
+
     /// Orders registered segments into as few levels as their keys allow, going by where each begins.
-    pub(crate) fn arrange(log: &Log, fixed: &Fixed, sealed: &[Arc<Sealed>]) -> Result<Vec<Level>> {
-        let mut levels = Vec::new();
+    pub(crate) fn arrange(
+        log: &Log,
+        fixed: &Fixed,
+        sealed: &[Arc<Sealed>],
+    ) -> Result<Vec<Arc<Level>>> {
+        let mut levels: Vec<Level> = Vec::new();
         let mut moved = Vec::new();
         for segment in sealed {
             let part = Part {
@@ -64,7 +91,7 @@ impl Level {
             if segment.is_moved() {
                 moved.push(part);
             } else {
-                levels.push(Level { parts: vec![part] });
+                levels.push(Level::of(part));
             }
         }
         moved.sort_by(|a, b| a.first_key(log).cmp(b.first_key(log)));
@@ -75,10 +102,14 @@ impl Level {
             };
             match levels.iter_mut().skip(alone).find(follows) {
                 Some(level) => level.parts.push(part),
-                None => levels.push(Level { parts: vec![part] }),
+                None => levels.push(Level::of(part)),
             }
         }
-        Ok(levels)
+        for level in levels.iter_mut().filter(|level| level.parts.len() > 1) {
+            let firsts = level.parts.iter().map(|part| part.first(log).unwrap_or(u64::MAX));
+            level.firsts = firsts.map(|paddr| (chunk(log.key(paddr), 0), paddr)).collect();
+        }
+        Ok(levels.into_iter().map(Arc::new).collect())
     }
 
     /// Part and place of the first record whose key is at or past `key`, or past it if `skip_equal`.
@@ -90,7 +121,11 @@ impl Level {
         is_reverse: bool,
     ) -> (usize, usize) {
         // The last part that begins at or before the key, or the first of all.
-        let part = self.parts.partition_point(|part| part.first_key(log) <= key).saturating_sub(1);
+        let wanted = chunk(key, 0);
+        let begins_before = |&(prefix, paddr): &(u64, u64)| {
+            prefix < wanted || prefix == wanted && log.key(paddr) <= key
+        };
+        let part = self.firsts.partition_point(begins_before).saturating_sub(1);
         match self.parts.get(part) {
             Some(found) => (part, found.order.seek(log, found.start, key, skip_equal, is_reverse)),
             None => (part, 0),

@@ -76,6 +76,7 @@ mod stats;
 mod sync;
 mod tail;
 mod throttle;
+mod tidy;
 mod unsealed;
 mod value;
 mod victims;

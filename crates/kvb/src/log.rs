@@ -81,8 +81,8 @@ impl Log {
 
     /// Header and key of the record at `paddr`, unchecked: for ordering records that are checked when they are lent.
     #[inline]
-    pub(crate) fn head(&self, paddr: u64) -> Option<(RecordHeader, &[u8])> {
-        let header: RecordHeader = crate::format::read(self.bytes(paddr, RecordHeader::SIZE)?)?;
+    pub(crate) fn head(&self, paddr: u64) -> Option<(&RecordHeader, &[u8])> {
+        let header = RecordHeader::of(self.bytes(paddr, RecordHeader::SIZE)?)?;
         let key_len = usize::try_from(header.key_len.get()).ok().filter(|len| *len <= KEY_MAX)?;
         let key_at = paddr + u64::try_from(RecordHeader::SIZE).ok()?;
         Some((header, self.bytes(key_at, key_len)?))
@@ -96,7 +96,7 @@ impl Log {
 
     /// Header and key of the record at `paddr`, if those hold by the header's CRC and the hash in it, whatever became of the
     /// value.
-    pub(crate) fn sound_head(&self, paddr: u64, hash: &KeyHash) -> Option<(RecordHeader, &[u8])> {
+    pub(crate) fn sound_head(&self, paddr: u64, hash: &KeyHash) -> Option<(&RecordHeader, &[u8])> {
         let (_, key) = self.head(paddr)?;
         let header = RecordHeader::decode(self.bytes(paddr, RecordHeader::SIZE)?)?;
         (header.hash64.get() == hash.hash64(key)).then_some((header, key))
@@ -120,7 +120,7 @@ impl Log {
     #[inline]
     fn try_record(&self, paddr: u64) -> Option<Record<'_>> {
         let head = self.bytes(paddr, RecordHeader::SIZE)?;
-        let header: RecordHeader = crate::format::read(head)?;
+        let header = RecordHeader::of(head)?;
         let len = header.record_len();
         if len < CHECK_ONCE {
             return Record::decode_body(header, self.bytes(paddr, usize::try_from(len).ok()?)?);

@@ -61,6 +61,8 @@ pub(crate) struct Directory {
     skip: usize,
     offsets_at: u64,
     prefixes_at: u64,
+    /// Where the first record is whose key can be read.
+    first_at: Option<u64>,
 }
 
 impl Directory {
@@ -76,12 +78,21 @@ impl Directory {
         let head = directory::decode_head(bytes)?;
         let count = usize::try_from(head.count.get()).ok()?;
         let offsets_at = at + u64::try_from(DirectoryHead::SIZE).ok()?;
-        (head.count == entry.record_count).then_some(Directory {
+        if head.count != entry.record_count {
+            return None;
+        }
+        let mut directory = Directory {
             count,
             skip: usize::try_from(head.skip.get()).ok()?,
             offsets_at,
             prefixes_at: offsets_at + u64::try_from(count * 4).ok()?,
-        })
+            first_at: None,
+        };
+        let start = geometry.paddr(entry.start_page.get());
+        let places = (0..count).filter_map(|index| directory.place(log, index));
+        let mut paddrs = places.map(|place| start + Place(place).offset());
+        directory.first_at = paddrs.find(|paddr| log.sound_key(*paddr).is_some());
+        Some(directory)
     }
 
     #[inline]
@@ -102,9 +113,9 @@ impl Directory {
     }
 
     /// The records among which the first with a key at or past `key` is, if any is.
-    fn narrow(&self, log: &Log, start: u64, key: &[u8]) -> (usize, usize) {
-        let sound = |index| log.sound_key(start + Place(self.place(log, index)?).offset());
-        let Some(first) = (0..self.count).find_map(sound) else { return (0, self.count) };
+    fn narrow(&self, log: &Log, key: &[u8]) -> (usize, usize) {
+        let Some(first_at) = self.first_at else { return (0, self.count) };
+        let first = log.key(first_at);
         let common = first.get(..self.skip).unwrap_or(first);
         match key.get(..self.skip).unwrap_or(key).cmp(common) {
             std::cmp::Ordering::Less => return (0, 0),
@@ -190,7 +201,7 @@ impl Order {
         is_reverse: bool,
     ) -> usize {
         let (from, to) = match self {
-            Order::Directory(directory) => directory.narrow(log, start, key),
+            Order::Directory(directory) => directory.narrow(log, key),
             Order::Sorted(sorted) => (0, sorted.places.len()),
         };
         let sound = |index| log.sound_key(start + self.place(log, index)?.offset());

@@ -105,7 +105,7 @@ impl Output {
     /// Copies a record that was read from `origin`.
     pub(crate) fn push(&mut self, core: &Core, record: &Record<'_>, origin: u64) -> Result<()> {
         let start = self.slice.len();
-        let mut header = record.header;
+        let mut header = *record.header;
         header.reserved16 = U16::new(MARK_MOVED);
         self.slice.extend_from_slice(header.as_bytes());
         self.slice.extend_from_slice(record.key);

@@ -67,13 +67,16 @@ impl<'a> Rows<'a> {
         let image = Arc::clone(&self.view.image);
         let mut merge = KeyMerge::new(core, image, self.seqno, is_reverse);
         match self.view.segments.levels(log, &core.fixed) {
-            Ok(levels) => levels.iter().for_each(|level| merge.add(level.clone(), from)),
+            Ok(levels) => {
+                core.note_levels(levels.len());
+                levels.iter().for_each(|level| merge.add(Arc::clone(level), from));
+            }
             Err(error) => merge.fail(error),
         }
         for unsealed in &self.view.segments.tail {
             for order in unsealed.orders(log, &core.hash) {
                 let part = Part { start: unsealed.start, order, sealed: None };
-                merge.add(Level { parts: vec![part] }, from);
+                merge.add(Arc::new(Level::of(part)), from);
             }
         }
         merge

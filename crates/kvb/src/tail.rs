@@ -138,7 +138,7 @@ fn walk(
         if !segment.fits(geometry, len) || tail.next_seqno > limit {
             break;
         }
-        segment.push(slot_hash(record.header.hash64.get()), record.key, &record.header);
+        segment.push(slot_hash(record.header.hash64.get()), record.key, record.header);
         tail.next_seqno += 1;
         tail.scanned += 1;
         tail.bytes += len;

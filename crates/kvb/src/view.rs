@@ -38,7 +38,7 @@ pub(crate) struct Segments {
     /// Written or waiting to be sealed, oldest first.
     pub(crate) tail: Vec<Arc<Unsealed>>,
     /// The registered ones by key, once somebody scans.
-    levels: OnceLock<Vec<Level>>,
+    levels: OnceLock<Vec<Arc<Level>>>,
 }
 
 impl Segments {
@@ -47,7 +47,7 @@ impl Segments {
     }
 
     /// The registered segments by key.
-    pub(crate) fn levels(&self, log: &Log, fixed: &Fixed) -> Result<&[Level]> {
+    pub(crate) fn levels(&self, log: &Log, fixed: &Fixed) -> Result<&[Arc<Level>]> {
         if self.levels.get().is_none() {
             let _ = self.levels.set(Level::arrange(log, fixed, &self.sealed)?);
         }

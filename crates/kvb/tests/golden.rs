@@ -497,7 +497,7 @@ fn check_record(vector: &Value, bytes: &[u8]) {
     let header: RecordHeader = read("RecordHeader", &vector["header"]);
     let (key, value) = (from_hex(text(vector, "key")), from_hex(text(vector, "value")));
     let found = Record::decode(bytes).unwrap();
-    assert_eq!((found.header, found.key, found.value), (header, &key[..], &value[..]));
+    assert_eq!((*found.header, found.key, found.value), (header, &key[..], &value[..]));
     assert_eq!(header.record_len(), u64::try_from(bytes.len()).unwrap());
     let mut written = Vec::new();
     record::push(&mut written, header.kind, &key, &value, header.ttl_secs.get());

@@ -87,9 +87,15 @@ impl RecordHeader {
         self.reserved16.get() & MARK_MOVED != 0
     }
 
+    /// The header at the start of `bytes`, unchecked.
+    #[inline]
+    pub fn of(bytes: &[u8]) -> Option<&RecordHeader> {
+        RecordHeader::ref_from_prefix(bytes).ok().map(|(header, _)| header)
+    }
+
     /// Decodes a header and checks its CRC and that its fields are ones this code writes.
-    pub fn decode(bytes: &[u8]) -> Option<RecordHeader> {
-        let (header, _) = RecordHeader::read_from_prefix(bytes).ok()?;
+    pub fn decode(bytes: &[u8]) -> Option<&RecordHeader> {
+        let header = RecordHeader::of(bytes)?;
         let covered = bytes.get(4..RecordHeader::SIZE)?;
         (crc(covered) == header.header_crc32c.get() && header.is_sane()).then_some(header)
     }
@@ -107,8 +113,8 @@ impl RecordHeader {
 /// A whole record that passed its checks, borrowed from where it lies.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// Its header.
-    pub header: RecordHeader,
+    /// Its header, where it lies too: a copy would be the greatest part of it.
+    pub header: &'a RecordHeader,
     /// Its key.
     pub key: &'a [u8],
     /// Its stored value.
@@ -125,7 +131,7 @@ impl<'a> Record<'a> {
     /// Decodes the record whose header was read from the start of `bytes`, checking the record CRC,
     /// which covers the header too.
     #[inline]
-    pub fn decode_body(header: RecordHeader, bytes: &'a [u8]) -> Option<Record<'a>> {
+    pub fn decode_body(header: &'a RecordHeader, bytes: &'a [u8]) -> Option<Record<'a>> {
         let record = Record::split(header, bytes)?;
         let covered = bytes.get(..RecordHeader::SIZE + record.key.len() + record.value.len())?;
         let stored = bytes.get(covered.len()..covered.len() + TRAILER)?;
@@ -134,7 +140,7 @@ impl<'a> Record<'a> {
 
     /// Splits bytes into key and value as the header says, without checking any CRC.
     #[inline]
-    pub fn split(header: RecordHeader, bytes: &'a [u8]) -> Option<Record<'a>> {
+    pub fn split(header: &'a RecordHeader, bytes: &'a [u8]) -> Option<Record<'a>> {
         let body = bytes.get(RecordHeader::SIZE..)?;
         let (key, rest) = body.split_at_checked(header.key_len.get() as usize)?;
         let value = rest.get(..header.val_len.get() as usize)?;

@@ -136,7 +136,7 @@ fn records<'a>(extent: &'a [u8], header: &SegmentHeader, page: u64) -> Vec<Recor
 
 /// A seqno is never issued twice; only moving makes copies.
 fn check_same(a: &Record<'_>, b: &Record<'_>, page: u64) {
-    let (seqno, mut head, mut other) = (a.header.seqno.get(), a.header, b.header);
+    let (seqno, mut head, mut other) = (a.header.seqno.get(), *a.header, *b.header);
     assert!(head.is_moved() || other.is_moved(), "page {page}: seqno {seqno} was used twice");
     for header in [&mut head, &mut other] {
         header.reserved16.set(0);
