@@ -339,8 +339,8 @@ impl Core {
     /// Asks for compaction if it is worth it, or if the disk is full.
     fn consider_compaction(&self) {
         let choice = self.choice();
-        self.throttle.adjust(&choice);
         if self.lock_supply().starved || choice.wants_image() || !choice.pick().is_empty() {
+            self.throttle.adjust(&choice);
             self.ask_for_compaction();
         }
     }

@@ -67,7 +67,10 @@ impl Core {
     pub(crate) fn compact_in_background(&self) -> Result<()> {
         let _alone = lock(&self.compacting);
         let start = self.env.monotonic_ns();
-        let result = self.compact_while_worth(true).and_then(|_| self.tidy());
+        let result = self.compact_while_worth(true);
+        // Nobody waits for a compaction that has nothing to do.
+        self.throttle.relax();
+        let result = result.and_then(|_| self.tidy());
         self.counters.compacted(self.env.monotonic_ns().saturating_sub(start));
         self.latch_unless_damage(result).map(drop)
     }

@@ -389,7 +389,9 @@ impl Keeper {
         let least = pages.max(OUTPUT_PAGES_MIN);
         let free = self.space.iter().map(|extent| extent.page_count);
         let places: u64 = free.chain([self.space.raw_pages()]).map(|count| count / least).sum();
-        if self.image_spare.is_none() && places < 2 {
+        // A merge takes what is kept for it, and leaves the image there is now behind.
+        let is_spared = self.image_spare.is_some() && self.image.extent.page_count >= least;
+        if !is_spared && places < 2 {
             self.grow(core, self.space.raw_pages() + least)?;
         }
         self.name_extent(core, pages, NAMED_LOG)

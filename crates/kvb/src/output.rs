@@ -166,7 +166,8 @@ impl crate::keeper::Keeper {
             Err(Error::NoSpace) => {}
             result => return result,
         }
-        let largest = self.space.iter().map(|extent| extent.page_count).max().unwrap_or(0);
+        let free = self.space.iter().map(|extent| extent.page_count).max().unwrap_or(0);
+        let largest = free.max(self.space.raw_pages());
         if largest >= OUTPUT_PAGES_MIN {
             match self.name_extent(core, largest.min(pages), NAMED_OUTPUT) {
                 Err(Error::NoSpace) => {}

@@ -20,6 +20,9 @@ const STOP: u64 = 20;
 /// Longest wait of a commit of no more than [`WAIT_BYTES`].
 const WAIT_MAX_NS: u64 = 4_000_000;
 const WAIT_BYTES: u64 = 64 << 10;
+/// Dead bytes for which nobody waits, and live bytes as which fewer count.
+const DEAD_MIN: u64 = 512 << 10;
+const LIVE_MIN: u64 = 4 << 20;
 /// Nanoseconds that taking a byte away is believed to cost until it was measured.
 const COST_FIRST: u64 = 20;
 /// Most that is believed.
@@ -63,11 +66,17 @@ impl Throttle {
     /// Goes by how much space is taken.
     pub(crate) fn adjust(&self, choice: &Choice) {
         // In small buckets a few segments weigh much and cost nothing.
-        let live = if choice.dead <= choice.trifle { 0 } else { choice.live() };
+        let is_trifle = choice.dead <= choice.trifle.max(DEAD_MIN);
+        let live = if is_trifle { 0 } else { choice.live().max(LIVE_MIN) };
         self.space.store(choice.space_at_least(), Ordering::Relaxed);
         self.live.store(live, Ordering::Relaxed);
         self.worth.store(choice.worth(), Ordering::Relaxed);
         self.ahead.store(0, Ordering::Relaxed);
+    }
+
+    /// Compaction has nothing to do.
+    pub(crate) fn relax(&self) {
+        self.live.store(0, Ordering::Relaxed);
     }
 
     /// How long a commit of so many bytes should wait, in nanoseconds.

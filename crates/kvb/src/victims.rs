@@ -27,6 +27,8 @@ const RELAXED: [f64; 4] = [0.7, 0.8, 0.9, 0.97];
 /// because by so much it may be more before anything comes of it.
 const WORTH_MIN: u64 = 127;
 const WORTH_MAX: u64 = 134;
+/// Bytes of segments per byte of records, in percent, that count.
+const SIDE_MAX: u64 = 115;
 /// What a segment gains in score by a record written since its last one: the `age_weight` of Appendix C.
 const AGE_WEIGHT: f64 = 0.25;
 
@@ -145,9 +147,10 @@ impl Choice {
         (self.total + self.tail).saturating_sub(self.dead).max(1)
     }
 
-    /// Bytes that segments take, or records, whichever is more.
+    /// Bytes that segments take, or records, whichever is more. What belongs to very small records is more than any
+    /// compaction can make up for, so it does not count.
     pub(crate) fn space_at_least(&self) -> u64 {
-        self.space.max(self.total + self.tail)
+        self.space.min(self.total.saturating_mul(SIDE_MAX) / 100).max(self.total + self.tail)
     }
 
     /// True if too much is dead.
@@ -340,7 +343,8 @@ impl Core {
         let room = keeper.space.iter().chain(spare).map(|extent| extent.page_count).max();
         let reserve =
             self.lock_supply().reserve.iter().skip(1).map(|one| one.page_count.get()).max();
-        choice.room = room.unwrap_or(0).max(reserve.map_or(0, u64::from));
+        choice.room = room.unwrap_or(0).max(keeper.space.raw_pages());
+        choice.room = choice.room.max(reserve.map_or(0, u64::from));
         choice.segment = self.geometry().paddr(keeper.next_segment_pages(self));
         choice.budget = choice.total / 16;
         choice.trifle = (4 * choice.segment).min(choice.total / 16).max(TRIFLE_MIN);
