@@ -1,0 +1,108 @@
+//! Fewer levels for those who scan.
+//!
+//! A scan looks into every level, and every segment of the log is one. Whoever scans over more than [`EASY`] asks for
+//! fewer; when nothing else is to be compacted the background then merges small levels into larger ones. Only levels that
+//! are together at least as large as the next one are merged with it, so a record is moved once per doubling of its
+//! level, and nothing is moved in a bucket that nobody scans.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::compact::Compaction;
+use crate::core::Core;
+use crate::error::Result;
+use crate::sealed::Sealed;
+
+/// Levels over which a scan is fast enough.
+const EASY: usize = 4;
+/// Fewest levels worth merging.
+const MERGE_MIN: usize = 4;
+/// Bytes of segments per live byte, in percent, that a merge must not exceed while it lasts.
+const SPACE_MAX: u64 = 150;
+
+/// What scans ask for.
+#[derive(Debug, Default)]
+pub(crate) struct Tidy {
+    is_wanted: AtomicBool,
+    /// Levels there were when nothing was worth merging any more.
+    left: AtomicUsize,
+}
+
+impl Core {
+    /// A scan looks into so many levels.
+    #[inline]
+    pub(crate) fn note_levels(&self, levels: usize) {
+        if levels > EASY && levels > self.tidy.left.load(Ordering::Relaxed) {
+            self.want_fewer_levels();
+        }
+    }
+
+    #[cold]
+    fn want_fewer_levels(&self) {
+        if self.mode.background && !self.tidy.is_wanted.swap(true, Ordering::AcqRel) {
+            self.ask_for_compaction();
+        }
+    }
+
+    /// Merges levels as long as that is worth it, if a scan asked for it.
+    pub(crate) fn tidy(&self) -> Result<Compaction> {
+        let mut done = Compaction::default();
+        let mut is_renewed = false;
+        while self.tidy.is_wanted.load(Ordering::Acquire)
+            && !self.stop_compacting.load(Ordering::Acquire)
+        {
+            let (levels, victims) = self.levels_to_merge()?;
+            if victims.is_empty() && levels > EASY && !is_renewed {
+                // Perhaps the image does not cover enough of them.
+                is_renewed = true;
+                if self.renew_image(true)? {
+                    continue;
+                }
+            }
+            if victims.is_empty() {
+                self.tidy.left.store(levels, Ordering::Relaxed);
+                self.tidy.is_wanted.store(false, Ordering::Release);
+                break;
+            }
+            let round = self.round(victims, true)?;
+            done.add(&round);
+            if round.segments_emptied == 0 {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// How many levels there are, and the segments of those to merge next.
+    fn levels_to_merge(&self) -> Result<(usize, Vec<Arc<Sealed>>)> {
+        let (view, _) = self.current();
+        let levels = view.segments.levels(&self.log, &self.fixed)?;
+        let choice = self.choice();
+        let movable: HashSet<u64> =
+            choice.candidates.iter().map(|one| one.sealed.entry.seg_id.get()).collect();
+        let is_movable = |one: &Arc<Sealed>| movable.contains(&one.entry.seg_id.get());
+        let mut small: Vec<(u64, Vec<Arc<Sealed>>)> = levels
+            .iter()
+            .map(|level| (level.bytes(), level.sealed().cloned().collect::<Vec<_>>()))
+            .filter(|(_, sealed)| sealed.iter().all(is_movable))
+            .collect();
+        small.sort_by_key(|(bytes, _)| *bytes);
+        let room =
+            (choice.live().saturating_mul(SPACE_MAX) / 100).saturating_sub(choice.space_at_least());
+        let (mut count, mut total) = (0, 0);
+        for (bytes, _) in &small {
+            if total + bytes > room || count >= 2 && *bytes > total {
+                break;
+            }
+            total += bytes;
+            count += 1;
+        }
+        let victims = if count < MERGE_MIN || levels.len() <= EASY {
+            Vec::new()
+        } else {
+            small.into_iter().take(count).flat_map(|(_, sealed)| sealed).collect()
+        };
+        Ok((levels.len(), victims))
+    }
+}
