@@ -18,8 +18,8 @@ use crate::sealed::Sealed;
 const EASY: usize = 4;
 /// Fewest levels worth merging.
 const MERGE_MIN: usize = 4;
-/// Bytes of segments per live byte, in percent, that a merge must not exceed while it lasts.
-const SPACE_MAX: u64 = 150;
+/// Bytes of segments per live byte, in percent, that a merge must not exceed while it lasts, unless it is small.
+const SPACE_MAX: u64 = 138;
 
 /// What scans ask for.
 #[derive(Debug, Default)]
@@ -88,8 +88,8 @@ impl Core {
             .filter(|(_, sealed)| sealed.iter().all(is_movable))
             .collect();
         small.sort_by_key(|(bytes, _)| *bytes);
-        let room =
-            (choice.live().saturating_mul(SPACE_MAX) / 100).saturating_sub(choice.space_at_least());
+        let most = choice.live().saturating_mul(SPACE_MAX) / 100;
+        let room = most.saturating_sub(choice.space_at_least()).max(choice.budget);
         let (mut count, mut total) = (0, 0);
         for (bytes, _) in &small {
             if total + bytes > room || count >= 2 && *bytes > total {
