@@ -1,17 +1,18 @@
 //! Fewer levels for those who scan.
 //!
 //! A scan looks into every level, and every segment of the log is one. Whoever scans over more than [`EASY`] asks for
-//! fewer; when nothing else is to be compacted the background then merges small levels into larger ones. Only levels that
-//! are together at least as large as the next one are merged with it, so a record is moved once per doubling of its
-//! level, and nothing is moved in a bucket that nobody scans.
+//! fewer; when nothing else is to be compacted the background then merges small levels into larger ones. A level is
+//! merged only with others that are together at least as large, so a record is moved once per doubling of its level,
+//! and nothing is moved in a bucket that nobody scans.
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::compact::Compaction;
 use crate::core::Core;
 use crate::error::Result;
+use crate::image::Image;
 use crate::sealed::Sealed;
 
 /// Levels over which a scan is fast enough.
@@ -20,20 +21,22 @@ const EASY: usize = 4;
 const MERGE_MIN: usize = 4;
 /// Bytes of segments per live byte, in percent, that a merge must not exceed while it lasts, unless it is small.
 const SPACE_MAX: u64 = 138;
+/// The same where next to nothing is dead.
+const SPACE_MAX_CALM: u64 = 150;
 
 /// What scans ask for.
 #[derive(Debug, Default)]
 pub(crate) struct Tidy {
     is_wanted: AtomicBool,
-    /// Levels there were when nothing was worth merging any more.
-    left: AtomicUsize,
+    /// The image when nothing was worth merging any more. The next one may cover more.
+    done_at: AtomicU64,
 }
 
 impl Core {
-    /// A scan looks into so many levels.
+    /// A scan looks into so many levels beside this image.
     #[inline]
-    pub(crate) fn note_levels(&self, levels: usize) {
-        if levels > EASY && levels > self.tidy.left.load(Ordering::Relaxed) {
+    pub(crate) fn note_levels(&self, levels: usize, image: &Image) {
+        if levels > EASY && image.place.id != self.tidy.done_at.load(Ordering::Relaxed) {
             self.want_fewer_levels();
         }
     }
@@ -52,6 +55,7 @@ impl Core {
         while self.tidy.is_wanted.load(Ordering::Acquire)
             && !self.stop_compacting.load(Ordering::Acquire)
         {
+            let image_id = self.view.load().image.place.id;
             let (levels, victims) = self.levels_to_merge()?;
             if victims.is_empty() && levels > EASY && !is_renewed {
                 // Perhaps the image does not cover enough of them.
@@ -61,7 +65,7 @@ impl Core {
                 }
             }
             if victims.is_empty() {
-                self.tidy.left.store(levels, Ordering::Relaxed);
+                self.tidy.done_at.store(image_id, Ordering::Relaxed);
                 self.tidy.is_wanted.store(false, Ordering::Release);
                 break;
             }
@@ -88,15 +92,20 @@ impl Core {
             .filter(|(_, sealed)| sealed.iter().all(is_movable))
             .collect();
         small.sort_by_key(|(bytes, _)| *bytes);
-        let most = choice.live().saturating_mul(SPACE_MAX) / 100;
+        let is_calm = choice.dead < choice.live() / 16;
+        let percent = if is_calm { SPACE_MAX_CALM } else { SPACE_MAX };
+        let most = choice.live().saturating_mul(percent) / 100;
         let room = most.saturating_sub(choice.space_at_least()).max(choice.budget);
         let (mut count, mut total) = (0, 0);
-        for (bytes, _) in &small {
-            if total + bytes > room || count >= 2 && *bytes > total {
+        for (at, (bytes, _)) in small.iter().enumerate() {
+            if total + bytes > room {
                 break;
             }
+            // As many as possible, if the largest is no more than all others.
+            if *bytes <= total {
+                count = at + 1;
+            }
             total += bytes;
-            count += 1;
         }
         let victims = if count < MERGE_MIN || levels.len() <= EASY {
             Vec::new()

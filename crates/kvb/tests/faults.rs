@@ -849,6 +849,18 @@ fn compaction_on_full_disk(kind: Compact, background: bool, overlay_min: usize) 
                 added += 1;
             }
             eprintln!("{name}, turn {turn}: {added} added, {before} before");
+            // Whatever the power takes.
+            if !background {
+                let trace = full.disk.trace();
+                for keep in [Keep::None, Keep::All] {
+                    let image = trace.image(trace.len(), keep);
+                    let disk = Arc::new(SimDisk::with_region(image, 64 << 20));
+                    let bucket =
+                        Bucket::open_on(disk, Arc::new(SystemEnv), options.clone()).unwrap();
+                    check_stored(&bucket, &full.stored);
+                    assert_eq!(bucket.scan(b"").count(), full.stored.len(), "{name}, {keep:?}");
+                }
+            }
             assert!(
                 added > deletes / 3,
                 "{name}, turn {turn}: room for {added}, {deletes} deleted"

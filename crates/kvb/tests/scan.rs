@@ -60,9 +60,16 @@ fn assert_everywhere(fixture: &mut Fixture, bucket: Bucket, map: &Map, near: &[V
     bucket.flush().unwrap();
     assert_near(&bucket, map, near, "flushed");
     bucket.close().unwrap();
-    assert_near(&fixture.open(), map, near, "reopened");
+    let bucket = fixture.open();
+    assert_near(&bucket, map, near, "reopened");
     assert_near(&fixture.read_only(), map, near, "reopened to be read");
-    // COMPACT: everything moved, and looked at again.
+    for kind in [Compact::Auto, Compact::LowSpace, Compact::Full] {
+        bucket.compact(kind).unwrap();
+        assert_near(&bucket, map, near, &format!("after {kind:?}"));
+        assert_near(&fixture.read_only(), map, near, &format!("after {kind:?}, to be read"));
+    }
+    let bucket = fixture.kill(bucket);
+    assert_near(&bucket, map, near, "compacted and killed");
 }
 
 /// Compares all rows, and what begins and ends near some keys.
@@ -535,6 +542,49 @@ fn a_scan_never_shows_half_a_batch() {
 }
 
 /// Keys of one hash are neighbours in the index and strangers in key order.
+/// A bucket that was only written has a level per segment. Whoever scans it gets fewer.
+#[test]
+fn scans_make_the_background_merge_levels() {
+    watch::within(LIMIT, "scans_make_the_background_merge_levels", || {
+        let options = Options::default().durability(Durability::Relaxed);
+        let disk = Arc::new(MemoryDisk::with_capacity(1 << 30));
+        let bucket = Bucket::create_on(disk, Arc::new(SystemEnv), options).unwrap();
+        let mut map = Map::new();
+        for first in (0..60_000_u64).step_by(500) {
+            let mut batch = Batch::new();
+            for n in first..first + 500 {
+                let key = n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes().to_vec();
+                batch.put(&key, n.to_le_bytes());
+                map.insert(key, n.to_le_bytes().to_vec());
+            }
+            bucket.commit(batch).unwrap();
+        }
+        bucket.flush().unwrap();
+        let loaded = bucket.stats().unwrap();
+        assert!(loaded.segments > 20, "{loaded:?}");
+        thread::sleep(Duration::from_millis(200));
+        let untouched = bucket.stats().unwrap();
+        assert_eq!(untouched.bytes_moved, 0, "nobody scanned: {untouched:?}");
+        let snapshot = bucket.snapshot();
+        let mut now = untouched;
+        while now.segments > 8 {
+            assert_eq!(snapshot.scan([7]).count(), bucket.scan([7]).count());
+            thread::sleep(Duration::from_millis(5));
+            now = bucket.stats().unwrap();
+        }
+        // Not once more for those who go on scanning.
+        let moved = now.bytes_moved;
+        for _ in 0..100 {
+            assert_eq!(bucket.scan("").take(10).count(), 10);
+        }
+        assert!(moved <= 3 * loaded.bytes_log, "{now:?}");
+        assert_all(&snapshot, &map, "held meanwhile");
+        assert_all(&bucket, &map, "merged");
+        bucket.compact(Compact::Full).unwrap();
+        assert_all(&bucket, &map, "compacted");
+    });
+}
+
 #[test]
 fn keys_of_one_hash() {
     collide::check();

@@ -111,7 +111,12 @@ fn hold_through_rounds(options: Options, keys: &[Vec<u8>], rounds: usize, seed: 
         if rng.u8(..4) == 0 {
             bucket.flush().unwrap();
         }
-        // COMPACT: everything is moved here; the snapshots still see what they did.
+        match rng.u8(..6) {
+            0 => bucket.compact(Compact::Full),
+            1 => bucket.compact(Compact::LowSpace),
+            _ => bucket.compact(Compact::Auto),
+        }
+        .unwrap();
         for taken in &taken {
             taken.check(keys.iter(), &format!("round {round}"));
         }
