@@ -85,6 +85,7 @@ impl Core {
 
     fn compact_while_worth(&self, is_background: bool) -> Result<Compaction> {
         let mut done = Compaction::default();
+        let mut is_renewed = false;
         loop {
             if self.lock_supply().starved {
                 done.add(&self.compact_little_by_little()?);
@@ -95,9 +96,11 @@ impl Core {
             if !is_background {
                 choice.trifle = 0;
             }
-            if choice.wants_image() {
+            // Once, and again when something came of it: what is hidden for another reason stays so.
+            if choice.wants_image() && !is_renewed {
                 let is_tail_long = choice.tail > choice.total / 16;
                 drop(choice);
+                is_renewed = true;
                 if self.renew_image(is_tail_long)? {
                     continue;
                 }
@@ -112,6 +115,7 @@ impl Core {
             let start = self.env.monotonic_ns();
             let round = self.round(victims, is_background)?;
             done.add(&round);
+            is_renewed = false;
             let nanos = self.env.monotonic_ns().saturating_sub(start);
             self.throttle.measured(u64::try_from(round.bytes_freed).unwrap_or(0), nanos);
             // The index needs them a while longer, or all of it had to stay, or nobody wants this any more.

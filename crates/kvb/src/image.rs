@@ -312,11 +312,6 @@ impl Image {
         Ok(self.first_of(log, hash)?.is_some())
     }
 
-    /// True if it holds a key with this hash, as far as that is known without a look.
-    pub(crate) fn probably_has(&self, hash: u64) -> bool {
-        self.digest.get().is_some_and(|digest| digest.filter.may_contain(hash))
-    }
-
     /// As `has_hash`, by the filter alone if there is one.
     pub(crate) fn may_have_hash(&self, log: &Log, hash: u64) -> Result<bool> {
         match self.digest.get() {

@@ -131,7 +131,7 @@ impl Core {
     /// Pages of the extent the next image will probably need.
     pub(crate) fn image_extent_pages(&self) -> u64 {
         let view = self.view.load();
-        self.image_pages(view.image.place.page_count(), view.key_count()) + 1
+        self.image_pages(view.image.place.page_count(), view.key_count(&self.log)) + 1
     }
 
     /// Bytes of index pages for so many keys.

@@ -84,6 +84,8 @@ pub(crate) struct Choice {
     pub(crate) tail: u64,
     /// Bytes of those that are dead, estimated.
     pub(crate) dead: u64,
+    /// Bytes of those that compaction can get at only after a new image.
+    hidden: u64,
     /// Bytes that segments take with all that belongs to them.
     pub(crate) space: u64,
     /// Bytes of the next segment of the log.
@@ -168,7 +170,7 @@ impl Choice {
     /// True if too much is dead, and more than half of it where only a new image gives compaction access.
     pub(crate) fn wants_image(&self) -> bool {
         let known: u64 = self.candidates.iter().map(|one| one.dead).sum();
-        self.is_worth_it() && self.dead.saturating_sub(known) > known.max(self.total / 16)
+        self.is_worth_it() && self.hidden > known.max(self.total / 16)
     }
 
     /// The segments to empty next; none if that is not worth the trouble.
@@ -319,7 +321,11 @@ impl Core {
             } else if is_ripe && sealed.is_moved() {
                 dead = (dead + entry.delete_bytes.get()).min(bytes);
             }
-            choice.dead += dead;
+            if view.image.covers(sealed) {
+                choice.dead += dead;
+            } else {
+                choice.hidden += dead;
+            }
             let pages = u64::from(entry.data_page_count.get());
             let is_oversized = !sealed.is_moved() && pages > self.fixed.segment_page_max;
             let is_movable = !is_oversized || dead >= bytes;
@@ -334,8 +340,9 @@ impl Core {
             }
         }
         let mean = choice.total / records.max(1);
-        choice.dead += view.dead_bytes(&self.log, mean);
-        choice.dead += keeper.dead_early.values().sum::<u64>();
+        choice.hidden += view.dead_bytes(&self.log, mean);
+        choice.hidden += keeper.dead_early.values().sum::<u64>();
+        choice.dead += choice.hidden;
         // Copies of records whose origins still count.
         choice.dead += self.copied_bytes.load(Ordering::Acquire);
         choice.dead = choice.dead.min(choice.total + choice.tail);

@@ -158,17 +158,18 @@ impl View {
     }
 
     /// How many keys of an overlay a layer below it has too, by a sample.
-    fn known(&self, overlay: &Overlay) -> u64 {
+    fn known(&self, log: &Log, overlay: &Overlay) -> u64 {
         let mut known = 0;
-        let shown =
-            overlay.sample(SAMPLE, |hash, _| known += u64::from(self.has_below(overlay, hash)));
+        let shown = overlay
+            .sample(SAMPLE, |hash, _| known += u64::from(self.has_below(log, overlay, hash)));
         u64::try_from(overlay.len()).unwrap_or(0).saturating_mul(known) / shown.max(1)
     }
 
-    fn has_below(&self, overlay: &Overlay, hash: u64) -> bool {
+    fn has_below(&self, log: &Log, overlay: &Overlay, hash: u64) -> bool {
         let frozen = self.frozen.as_ref().map(|frozen| &*frozen.overlay);
         let below = frozen.filter(|frozen| !std::ptr::eq(*frozen, overlay));
-        self.image.probably_has(hash) || below.is_some_and(|below| below.has_hash(hash))
+        self.image.may_have_hash(log, hash).unwrap_or(false)
+            || below.is_some_and(|below| below.has_hash(hash))
     }
 
     /// Bytes that died with what is in the overlays, by a sample: their own tombstones, and records they replace, of which
@@ -180,7 +181,7 @@ impl View {
     fn dead_by(&self, log: &Log, overlay: &Overlay, mean: u64) -> u64 {
         let (mut known, mut puts, mut put_bytes, mut delete_bytes) = (0_u64, 0_u64, 0_u64, 0_u64);
         let shown = overlay.sample(SAMPLE, |hash, entry| {
-            known += u64::from(self.has_below(overlay, hash));
+            known += u64::from(self.has_below(log, overlay, hash));
             let len = log.head(entry & !DELETE_BIT).map_or(0, |(header, _)| header.record_len());
             if entry & DELETE_BIT == 0 {
                 puts += 1;
@@ -199,9 +200,9 @@ impl View {
     }
 
     /// About how many keys the next image will have.
-    pub(crate) fn key_count(&self) -> u64 {
+    pub(crate) fn key_count(&self, log: &Log) -> u64 {
         let new = |overlay: &Overlay| {
-            u64::try_from(overlay.len()).unwrap_or(0).saturating_sub(self.known(overlay))
+            u64::try_from(overlay.len()).unwrap_or(0).saturating_sub(self.known(log, overlay))
         };
         self.image.place.used + self.overlays().map(new).sum::<u64>()
     }
