@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::path::Path;
 
 use anyhow::Result;
-use kvb::{Batch, Bucket, Compact, Durability, Options, Row, Snapshot};
+use kvb::{Batch, Bucket, Compact, Durability, Options, Row};
 
 use crate::engine::{Engine, Phase, Reader, Span};
 use crate::record::{Block, Change, Key, Record};
@@ -35,7 +35,6 @@ pub struct Kvb<W> {
 
 pub struct KvbReader<'a> {
     bucket: &'a Bucket,
-    snapshot: Snapshot<'a>,
 }
 
 impl<W: Wait> Engine for Kvb<W> {
@@ -90,7 +89,7 @@ impl<W: Wait> Engine for Kvb<W> {
     }
 
     fn reader(&self) -> Result<KvbReader<'_>> {
-        Ok(KvbReader { bucket: &self.bucket, snapshot: self.bucket.snapshot() })
+        Ok(KvbReader { bucket: &self.bucket })
     }
 
     fn write(&self, change: &Change) -> Result<()> {
@@ -125,12 +124,12 @@ impl Reader for KvbReader<'_> {
             see(row.key(), row.value());
             Ok(())
         };
+        // One per scan, as users have it; a snapshot that is kept keeps its levels too.
+        let snapshot = self.bucket.snapshot();
         match span {
-            Span::All => self.snapshot.scan([]).try_for_each(show),
-            Span::Between(from, to) => self.snapshot.range(from..to).try_for_each(show),
-            Span::Back(from, count) => {
-                self.snapshot.range(..=from).rev().take(count).try_for_each(show)
-            }
+            Span::All => snapshot.scan([]).try_for_each(show),
+            Span::Between(from, to) => snapshot.range(from..to).try_for_each(show),
+            Span::Back(from, count) => snapshot.range(..=from).rev().take(count).try_for_each(show),
         }
     }
 }

@@ -26,7 +26,7 @@ const RELAXED: [f64; 4] = [0.7, 0.8, 0.9, 0.97];
 /// Bytes of segments per live byte, in percent, from which on too much is dead: less if a segment is much of the whole,
 /// because by so much it may be more before anything comes of it.
 const WORTH_MIN: u64 = 127;
-const WORTH_MAX: u64 = 134;
+const WORTH_MAX: u64 = 138;
 /// Bytes of segments per byte of records, in percent, that count.
 const SIDE_MAX: u64 = 115;
 /// What a segment gains in score by a record written since its last one: the `age_weight` of Appendix C.
@@ -170,7 +170,10 @@ impl Choice {
     /// True if too much is dead, and more than half of it where only a new image gives compaction access.
     pub(crate) fn wants_image(&self) -> bool {
         let known: u64 = self.candidates.iter().map(|one| one.dead).sum();
-        self.is_worth_it() && self.hidden > known.max(self.total / 16)
+        // An image costs about a third of the log to write. From a sixteenth of the log, in buckets where that is a segment,
+        // to a seventh.
+        let least = self.total.saturating_mul(self.worth() - WORTH_MIN + 8) / 128;
+        self.is_worth_it() && self.hidden > known.max(least)
     }
 
     /// The segments to empty next; none if that is not worth the trouble.
