@@ -1,7 +1,7 @@
 //! From what mounting found to an open bucket in memory.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
 use arc_swap::ArcSwap;
@@ -88,6 +88,7 @@ pub(crate) fn assemble(
         moving: Mutex::new(()),
         is_moving: AtomicBool::new(false),
         freeze_wanted: AtomicBool::new(false),
+        merge_again_at: AtomicUsize::new(0),
         tidy: Tidy::default(),
         copied_bytes: AtomicU64::new(0),
         rebuilds: AtomicU64::new(0),
@@ -165,6 +166,7 @@ fn keeper(parts: &Parts, sealed: &[Arc<Sealed>]) -> Keeper {
         table,
         table_spare: None,
         image_spare: None,
+        is_spare_taken: false,
         is_table_stale: false,
         named: parts.root.roster.named.clone(),
         next_seg_id: parts.root.extension.next_seg_id.get(),

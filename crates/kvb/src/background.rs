@@ -205,11 +205,16 @@ impl Core {
         Ok(())
     }
 
-    /// A merge that found no space left its overlay frozen. It is tried again when the next overlay is full.
+    /// A merge that found no space left its overlay frozen. It is tried again when the next overlay is full, and from then on
+    /// whenever that has grown by an eighth.
     fn retry_merge_if_due(&self) -> bool {
         let view = self.view.load();
-        let is_due = view.frozen.is_some() && view.active.len() >= self.overlay_max(&view);
+        let len = view.active.len();
+        let is_due = view.frozen.is_some()
+            && len >= self.overlay_max(&view)
+            && len >= self.merge_again_at.load(Ordering::Relaxed);
         if is_due {
+            self.merge_again_at.store(len + len / 8, Ordering::Relaxed);
             *lock(&self.merge_due) = true;
             self.merge_changed.notify_all();
         }

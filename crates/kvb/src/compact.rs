@@ -8,7 +8,7 @@ use crate::core::{Core, lock};
 use crate::error::{Error, Result};
 use crate::image_walk::ImageWalk;
 use crate::merge::SegmentStarts;
-use crate::victims::Candidate;
+use crate::sealed::Sealed;
 use crate::writer::Writer;
 
 /// How much to compact.
@@ -49,13 +49,16 @@ impl Core {
         let start = self.env.monotonic_ns();
         // What died shortly before a crash is counted when the image is read in.
         let image = Arc::clone(&self.view.load().image);
-        self.read_in(&image, || true)?;
+        if let Err(error) = self.read_in(&image, || true) {
+            self.note_damage(&error);
+        }
         drop(image);
         let result = match kind {
             Compact::Auto => self.compact_while_worth(false),
             Compact::Full => self.compact_all_somehow(),
             Compact::LowSpace => self.compact_little_by_little(),
         };
+        self.throttle.relax();
         let mut done = self.latch_unless_damage(result)?;
         let nanos = self.env.monotonic_ns().saturating_sub(start);
         self.counters.compacted(nanos);
@@ -101,15 +104,21 @@ impl Core {
                 let is_tail_long = choice.tail > choice.total / 16;
                 drop(choice);
                 is_renewed = true;
-                if self.renew_image(is_tail_long)? {
-                    continue;
-                }
-                return Ok(done);
+                match self.renew_image(is_tail_long) {
+                    // What is known must do.
+                    Err(Error::NoSpace) => continue,
+                    result => result?,
+                };
+                continue;
             }
             let victims = choice.pick();
             // Whoever holds a segment keeps its space from being given back.
             drop(choice);
             if victims.is_empty() {
+                return Ok(done);
+            }
+            if !self.has_room_for(&victims)? {
+                done.add(&self.compact_little_by_little()?);
                 return Ok(done);
             }
             let start = self.env.monotonic_ns();
@@ -134,6 +143,23 @@ impl Core {
                 Ok(done)
             }
             result => result,
+        }
+    }
+
+    /// Makes sure of room for all that is not known to be dead in some segments, before anything is moved: half a round on a
+    /// full disk would only make it fuller.
+    pub(crate) fn has_room_for(&self, victims: &[Arc<Sealed>]) -> Result<bool> {
+        let mut keeper = self.lock_keeper();
+        let entries =
+            victims.iter().filter_map(|one| keeper.segments.get(&one.entry.start_page.get()));
+        let live = entries.map(|kept| {
+            let entry = &kept.entry;
+            entry.record_bytes.get().saturating_sub(entry.dead_bytes.get())
+        });
+        let live: u64 = live.sum();
+        match keeper.secure_output(self, live + live / 4) {
+            Err(Error::NoSpace) => Ok(false),
+            result => result.map(|()| true),
         }
     }
 
@@ -198,10 +224,10 @@ impl Core {
         if is_sorted && candidates.iter().all(|one| one.dead == 0) {
             return Ok(Compaction::default());
         }
-        // Known before anything is moved: half a round on a full disk would only make it fuller.
-        let live: u64 = candidates.iter().map(Candidate::live).sum();
-        self.lock_keeper().secure_output(self, live + live / 4)?;
-        let victims = candidates.into_iter().map(|one| one.sealed).collect();
+        let victims: Vec<_> = candidates.into_iter().map(|one| one.sealed).collect();
+        if !self.has_room_for(&victims)? {
+            return Err(Error::NoSpace);
+        }
         let done = self.round(victims, false)?;
         // So that the index is one image again, and nothing of what was emptied is held by its changes.
         self.cover_all()?;
@@ -233,10 +259,11 @@ impl Core {
 
     /// Moves segments out of the way of the next image; `None` if that is no use.
     fn clear_for_image(&self) -> Result<Option<Compaction>> {
-        let pages = self.image_extent_pages();
         let choice = self.choice();
+        let mut sizes = self.image_extent_pages();
         let mut keeper = self.lock_keeper();
-        let Some(clearing) = choice.clearing(&keeper.space, pages) else { return Ok(None) };
+        let found = sizes.find_map(|pages| choice.clearing(&keeper.space, pages));
+        let Some(clearing) = found else { return Ok(None) };
         drop(choice);
         // Nothing may go there meanwhile.
         clearing.free.iter().for_each(|extent| keeper.space.take_at(*extent));
@@ -273,13 +300,13 @@ impl Core {
                 return Ok(done);
             }
             let round = match self.round(victims, false) {
-                Err(Error::NoSpace) if done.segments_emptied > 0 => return Ok(done),
+                Err(Error::NoSpace) => return Ok(done),
                 round => round?,
             };
             done.add(&round);
             // What was taken from the reserve comes back to it.
             self.lock_keeper().tend(self)?;
-            if round.segments_emptied == 0 || self.stop_compacting.load(Ordering::Acquire) {
+            if round.bytes_freed <= 0 || self.stop_compacting.load(Ordering::Acquire) {
                 return Ok(done);
             }
         }

@@ -6,7 +6,7 @@
 //! while there are runs, and only who finds something frozen merges, or waits for a merge, with the writer's lock.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -154,6 +154,8 @@ pub(crate) struct Core {
     pub(crate) is_moving: AtomicBool,
     /// An overlay would have been frozen.
     pub(crate) freeze_wanted: AtomicBool,
+    /// Entries of the active overlay at which a merge that failed is tried again.
+    pub(crate) merge_again_at: AtomicUsize,
     /// What scans ask for.
     pub(crate) tidy: Tidy,
     /// Bytes in an output that is registered, and whose origins are not counted as dead yet.

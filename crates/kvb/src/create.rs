@@ -74,6 +74,7 @@ pub(crate) fn create(disk: &Arc<dyn Disk>, env: &Arc<dyn Env>, options: &Options
         table: None,
         table_spare: None,
         image_spare: None,
+        is_spare_taken: false,
         is_table_stale: false,
         named: Vec::new(),
         next_seg_id: 1,

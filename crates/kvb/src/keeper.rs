@@ -99,6 +99,8 @@ pub(crate) struct Keeper {
     /// Room for the next image, mostly where the one before was. Its blocks are there, so that a merge neither waits for
     /// the disk to find some nor fails on a full one.
     pub(crate) image_spare: Option<Extent>,
+    /// A merge has taken it, and will leave the old image behind for the next.
+    pub(crate) is_spare_taken: bool,
     /// More is known to be dead than the table on disk says.
     pub(crate) is_table_stale: bool,
     /// Extents the log is in or may go to.
@@ -360,27 +362,36 @@ impl Keeper {
         }
     }
 
-    /// Keeps room for the next image, as large as it will be.
+    /// Keeps room for the next image, as large as it will be, or as it must be at least.
     fn keep_image_spare(&mut self, core: &Core) -> Result<()> {
-        let pages = core.image_extent_pages();
-        if self.image_spare.is_some_and(|spare| spare.page_count == pages) {
+        // An image made anew from all runs will be larger than it looks.
+        let is_anew = self.image.extent.page_count > 0 && !core.view.load().image.is_on_disk();
+        let is_unknown = is_anew && self.image_spare.is_some();
+        if self.is_spare_taken || is_unknown {
             return Ok(());
         }
-        match self.allot_image(core, pages) {
-            Ok(extent) => {
-                self.image_spare = Some(extent);
-                Ok(())
+        for pages in core.image_extent_pages() {
+            if self.image_spare.is_some_and(|spare| spare.page_count == pages) {
+                return Ok(());
             }
-            Err(Error::NoSpace) => Ok(()),
-            Err(error) => Err(error),
+            match self.allot_image(core, pages) {
+                Ok(extent) => {
+                    self.image_spare = Some(extent);
+                    return Ok(());
+                }
+                Err(Error::NoSpace) => {}
+                Err(error) => return Err(error),
+            }
         }
+        Ok(())
     }
 
     /// Gives the room for the next image up; false if there is none.
-    pub(crate) fn spend_image_spare(&mut self, core: &Core) -> Result<bool> {
-        let Some(spare) = self.image_spare.take() else { return Ok(false) };
-        self.give_back(core, spare)?;
-        Ok(true)
+    pub(crate) fn spend_image_spare(&mut self) -> bool {
+        let Some(spare) = self.image_spare.take() else { return false };
+        // Not to the disk: it is about to be used.
+        self.space.give_back(spare);
+        true
     }
 
     /// Takes an extent for the log, but never the last place where compaction could begin.

@@ -73,6 +73,16 @@ impl Log {
         self.mappings.get(self.current.load(Ordering::Acquire))?.get()?.bytes(offset, len)
     }
 
+    /// Where bytes lie that were lent.
+    pub(crate) fn address(&self, lent: &[u8]) -> Option<u64> {
+        self.mappings.iter().map_while(OnceLock::get).find_map(|mapping| {
+            let len = usize::try_from(mapping.valid_len()).ok()?;
+            let start = mapping.bytes(0, 0)?.as_ptr().addr();
+            let offset = lent.as_ptr().addr().checked_sub(start).filter(|offset| *offset < len)?;
+            u64::try_from(offset).ok()
+        })
+    }
+
     /// The record at `paddr`, checked.
     #[inline]
     pub(crate) fn record(&self, paddr: u64) -> Result<Record<'_>> {

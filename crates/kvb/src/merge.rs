@@ -128,10 +128,15 @@ impl Core {
         pages
     }
 
-    /// Pages of the extent the next image will probably need.
-    pub(crate) fn image_extent_pages(&self) -> u64 {
+    /// Pages of the extent the next image will probably need, and fewer that would do.
+    pub(crate) fn image_extent_pages(&self) -> impl Iterator<Item = u64> + use<> {
         let view = self.view.load();
-        self.image_pages(view.image.place.page_count(), view.key_count(&self.log)) + 1
+        let keys = view.key_count(&self.log);
+        let slots = slots_per_page(self.geometry().page_size);
+        let ideal = self.image_pages(view.image.place.page_count(), keys);
+        let fewer = std::iter::successors(Some(ideal / 2), |pages| Some(pages / 2));
+        let fewer = fewer.take_while(move |pages| keys * 16 <= pages * slots * 15 && *pages > 0);
+        std::iter::once(ideal).chain(fewer).map(|pages| pages + 1)
     }
 
     /// Bytes of index pages for so many keys.
@@ -190,6 +195,7 @@ impl Core {
         let (extent, segments) = {
             let mut keeper = self.lock_keeper();
             let extent = keeper.allot_image(self, page_count + 1)?;
+            keeper.is_spare_taken = true;
             (extent, SegmentStarts::new(&keeper))
         };
         let id = self.env.random_u64();
@@ -214,6 +220,7 @@ impl Core {
         });
         if !matches!(result, Ok(Some(_))) {
             let mut keeper = self.lock_keeper();
+            keeper.is_spare_taken = false;
             match keeper.image_spare {
                 None => keeper.image_spare = Some(extent),
                 Some(_) => drop(keeper.space.give_back(extent)),
@@ -354,9 +361,11 @@ impl Core {
     fn install_image(&self, merged: Merged, old: Arc<Image>) -> Result<()> {
         let image = merged.image;
         let mut keeper = self.lock_keeper();
+        keeper.is_spare_taken = false;
         for (start_page, bytes) in merged.dead {
             keeper.add_dead(start_page, bytes);
         }
+        self.merge_again_at.store(0, Ordering::Relaxed);
         keeper.image_gone = 0;
         let extent = std::mem::replace(&mut keeper.image, image.place).extent;
         if extent.start_page != 0 {

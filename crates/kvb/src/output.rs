@@ -35,10 +35,15 @@ pub(crate) struct Output {
 
 impl Core {
     /// Begins an output in an extent of at most so many pages, for records of which some may have expired.
-    pub(crate) fn begin_output(&self, pages: u64, expired_by: u64) -> Result<Output> {
+    pub(crate) fn begin_output(
+        &self,
+        pages: u64,
+        expired_by: u64,
+        may_borrow: bool,
+    ) -> Result<Output> {
         let named = {
             let mut keeper = self.lock_keeper();
-            let named = keeper.name_output(self, pages)?;
+            let named = keeper.name_output(self, pages, may_borrow)?;
             // Order: named before a byte is written there.
             keeper.checkpoint(self)?;
             named
@@ -160,8 +165,8 @@ impl crate::keeper::Keeper {
     }
 
     /// Takes an extent for an output: one of so many pages, or what a full disk has left in one place, or what is kept for
-    /// the next image or for the log.
-    fn name_output(&mut self, core: &Core, pages: u64) -> Result<NamedExtent> {
+    /// the next image or for the log, if it may.
+    fn name_output(&mut self, core: &Core, pages: u64, may_borrow: bool) -> Result<NamedExtent> {
         match self.name_extent(core, pages, NAMED_OUTPUT) {
             Err(Error::NoSpace) => {}
             result => return result,
@@ -174,9 +179,11 @@ impl crate::keeper::Keeper {
                 result => return result,
             }
         }
-        // Compaction gives back more than it takes.
+        if !may_borrow {
+            return Err(Error::NoSpace);
+        }
         let spare = self.image_spare.map_or(0, |spare| spare.page_count);
-        if self.spend_image_spare(core)? {
+        if self.spend_image_spare() {
             return self.name_extent(core, pages.min(spare), NAMED_OUTPUT);
         }
         let lent = core.lock_supply().lend().ok_or(Error::NoSpace)?;

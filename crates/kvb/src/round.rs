@@ -131,7 +131,7 @@ impl Core {
     }
 
     /// Leaves a segment alone from now on that has a record which cannot be read.
-    fn note_damage(&self, error: &Error) {
+    pub(crate) fn note_damage(&self, error: &Error) {
         let Error::Corrupt(corrupt) = error else { return };
         tracing::error!(%corrupt, "a segment cannot be compacted");
         let page = self.geometry().page(corrupt.at);
@@ -154,7 +154,7 @@ impl Core {
         let ids: HashSet<u64> = victims.iter().map(|one| one.entry.seg_id.get()).collect();
         match keeper.remove_segments(self, &ids) {
             // The segments are still there, so the disk is as full as it was: what was kept for an image must do.
-            Err(Error::NoSpace) if keeper.spend_image_spare(self)? => {
+            Err(Error::NoSpace) if keeper.spend_image_spare() => {
                 keeper.remove_segments(self, &ids)?;
             }
             result => result?,
@@ -261,6 +261,11 @@ impl<'a> Round<'a> {
         let hash = slot_hash(record.header.hash64.get());
         let view = core.view.load();
         let newest = view.find_any(&core.log, hash, record.key, Sight::Latest(&core.published))?;
+        if record.header.kind != DELETE
+            && newest.is_some_and(|newest| self.is_copied(head, &newest))
+        {
+            return Ok(Verdict::Drop);
+        }
         let newest = newest.map(|newest| newest.header.seqno.get());
         if record.header.kind != DELETE {
             return Ok(if newest.is_none() && self.is_of_guard(head) {
@@ -282,6 +287,24 @@ impl<'a> Round<'a> {
             Some(newest) if newest > head.seqno() => Ok(Verdict::Drop),
             _ => Ok(self.judge_last(head, hash, record)),
         }
+    }
+
+    /// True if the index names another copy of a record, in a segment that stays: a round that failed had moved it.
+    fn is_copied(&self, head: &Head<'_>, newest: &Record<'_>) -> bool {
+        if newest.header.seqno.get() != head.seqno() {
+            return false;
+        }
+        let address = |key| self.core.log.address(key);
+        let (Some(own), Some(named)) = (address(head.key()), address(newest.key)) else {
+            return false;
+        };
+        let page = self.core.geometry().page(named);
+        let is_there = |one: &Arc<Sealed>| {
+            let extent = one.extent();
+            (extent.start_page..extent.end_page()).contains(&page)
+        };
+        // Of copies in victims only one is judged.
+        own != named && !self.victims.iter().any(is_there)
     }
 
     /// What becomes of a record that hides older ones and is of no other use.
@@ -334,7 +357,7 @@ impl<'a> Round<'a> {
             let _no_commits = core.lock_writer();
             core.is_moving.store(true, Ordering::Release);
         }
-        match core.begin_output(self.output_pages(record_len), self.expired_by) {
+        match core.begin_output(self.output_pages(record_len), self.expired_by, self.is_frugal) {
             Ok(output) => {
                 self.window = Some(Window { output, _moving: moving });
                 Ok(())
@@ -394,7 +417,7 @@ impl<'a> Round<'a> {
                 if let Some(full) = full {
                     self.finish_guard(full, is_for_round)?;
                 }
-                self.core.begin_output(self.output_pages(len), self.expired_by)?
+                self.core.begin_output(self.output_pages(len), self.expired_by, self.is_frugal)?
             }
         };
         guard.push(self.core, record, origin)?;

@@ -56,15 +56,20 @@ impl Core {
             && !self.stop_compacting.load(Ordering::Acquire)
         {
             let image_id = self.view.load().image.place.id;
-            let (levels, victims) = self.levels_to_merge()?;
-            if victims.is_empty() && levels > EASY && !is_renewed {
-                // Perhaps the image does not cover enough of them.
+            let (uncovered, victims) = self.levels_to_merge()?;
+            if victims.is_empty() && uncovered >= MERGE_MIN && !is_renewed {
                 is_renewed = true;
                 if self.renew_image(true)? {
                     continue;
                 }
             }
             if victims.is_empty() {
+                self.tidy.done_at.store(image_id, Ordering::Relaxed);
+                self.tidy.is_wanted.store(false, Ordering::Release);
+                break;
+            }
+            // On a disk that is nearly full order has to wait.
+            if !self.has_room_for(&victims)? {
                 self.tidy.done_at.store(image_id, Ordering::Relaxed);
                 self.tidy.is_wanted.store(false, Ordering::Release);
                 break;
@@ -78,7 +83,7 @@ impl Core {
         Ok(done)
     }
 
-    /// How many levels there are, and the segments of those to merge next.
+    /// How many levels could be merged only after a new image, and the segments of those to merge next.
     fn levels_to_merge(&self) -> Result<(usize, Vec<Arc<Sealed>>)> {
         let (view, _) = self.current();
         let levels = view.segments.levels(&self.log, &self.fixed)?;
@@ -91,6 +96,7 @@ impl Core {
             .map(|level| (level.bytes(), level.sealed().cloned().collect::<Vec<_>>()))
             .filter(|(_, sealed)| sealed.iter().all(is_movable))
             .collect();
+        let uncovered = levels.len() - small.len();
         small.sort_by_key(|(bytes, _)| *bytes);
         let is_calm = choice.dead < choice.live() / 16;
         let percent = if is_calm { SPACE_MAX_CALM } else { SPACE_MAX };
@@ -112,6 +118,6 @@ impl Core {
         } else {
             small.into_iter().take(count).flat_map(|(_, sealed)| sealed).collect()
         };
-        Ok((levels.len(), victims))
+        Ok((uncovered, victims))
     }
 }

@@ -331,7 +331,8 @@ impl Core {
             }
             let pages = u64::from(entry.data_page_count.get());
             let is_oversized = !sealed.is_moved() && pages > self.fixed.segment_page_max;
-            let is_movable = !is_oversized || dead >= bytes;
+            // Mostly one large record; it is not worth moving, but what shares its last page is not worth keeping it for.
+            let is_movable = !is_oversized || dead * 2 >= bytes;
             if is_movable && view.image.covers(sealed) && !unreadable.contains(&entry.seg_id.get())
             {
                 choice.candidates.push(Candidate {
