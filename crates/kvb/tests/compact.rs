@@ -9,11 +9,11 @@ mod watch;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use host::{Disk, ManualEnv, MemoryDisk, SimDisk};
-use kvb::{Batch, Bucket, Compact, Durability, Options};
+use host::{Disk, ManualEnv, MemoryDisk, SimDisk, SystemEnv};
+use kvb::{Batch, Bucket, Compact, Durability, Error, Options};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -171,4 +171,128 @@ fn a_full_disk_is_made_room_on() {
             assert_eq!(there, index % 4 == 0, "{kind:?}: key {index} of {count}");
         }
     }
+}
+
+fn scattered(n: u64) -> Vec<u8> {
+    n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes().to_vec()
+}
+
+fn load(bucket: &Bucket, keys: std::ops::Range<u64>, value: &[u8]) {
+    let mut batch = Batch::new();
+    for n in keys {
+        batch.put(scattered(n), value);
+        if batch.len() == 100 {
+            bucket.commit(std::mem::take(&mut batch)).unwrap();
+        }
+    }
+    bucket.commit(batch).unwrap();
+}
+
+/// A compaction that was asked for and found nothing to do leaves nobody waiting.
+#[test]
+fn commits_do_not_wait_for_a_compaction_that_is_over() {
+    watch::within(LIMIT, "commits_do_not_wait_for_a_compaction_that_is_over", || {
+        let options = Options::default().durability(Durability::Relaxed);
+        let bucket =
+            Bucket::create_on(Arc::new(MemoryDisk::new()), Arc::new(SystemEnv), options).unwrap();
+        load(&bucket, 0..60_000, &[7; 100]);
+        load(&bucket, 0..8_000, &[8; 100]);
+        bucket.compact(Compact::Auto).unwrap();
+        let start = Instant::now();
+        load(&bucket, 100_000..150_000, &[9; 100]);
+        let time = start.elapsed();
+        // Waiting, each of 500 commits would take 4 ms.
+        assert!(time < Duration::from_millis(1500), "{time:?}");
+    });
+}
+
+/// A record larger than a segment has one of its own, but for what fits behind it. When it is replaced its space comes
+/// back all the same.
+#[test]
+fn what_shares_a_segment_with_a_large_record_does_not_keep_it() {
+    for background in [false, true] {
+        let options = options(background).segment_bytes_max(64 << 10);
+        let bucket =
+            Bucket::create_on(Arc::new(MemoryDisk::new()), Arc::new(SystemEnv), options).unwrap();
+        let mut model = Model::new();
+        for n in 0..40 {
+            let mut batch = Batch::new();
+            let (large, small) = (format!("large{n:03}"), format!("small{n:03}"));
+            batch.put(&large, vec![n; 96 << 10]).put(&small, [n; 8]);
+            bucket.commit(batch).unwrap();
+            model.insert(large.into_bytes(), b"gone".to_vec());
+            model.insert(small.into_bytes(), vec![n; 8]);
+        }
+        for n in 0..40 {
+            bucket.put(format!("large{n:03}"), "gone").unwrap();
+        }
+        bucket.compact(Compact::Full).unwrap();
+        check(&bucket, &model);
+        let stats = bucket.stats().unwrap();
+        assert!(stats.bytes_log < 64 << 10, "{stats:?}");
+    }
+}
+
+/// Whoever scans a bucket on a disk that is nearly full asks for order, and there is no room for that. It must not cost what
+/// compaction needs to make room.
+#[test]
+fn order_does_not_fill_the_disk() {
+    watch::within(LIMIT, "order_does_not_fill_the_disk", || {
+        let disk = SimDisk::with_region(Vec::new(), 64 << 20);
+        let options = Options::default().durability(Durability::Relaxed);
+        let options = options.segment_bytes_max(256 << 10).overlay_min(4096);
+        let bucket =
+            Bucket::create_on(Arc::new(disk.reopen()), Arc::new(SystemEnv), options).unwrap();
+        disk.set_capacity(Some(16 << 20));
+        let mut count = 0;
+        let mut refused = 0;
+        while refused < 20 {
+            match bucket.put(scattered(count), [7; 200]) {
+                Ok(()) => count += 1,
+                Err(Error::NoSpace) => {
+                    refused += 1;
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        for _ in 0..20 {
+            assert_eq!(u64::try_from(bucket.scan("").count()).unwrap(), count);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let mut refused = 0;
+        for n in (0..count).step_by(2) {
+            while let Err(error) = bucket.delete(scattered(n)) {
+                assert!(matches!(error, Error::NoSpace), "{error}");
+                refused += 1;
+                assert!(refused < 200, "{n} of {count} deleted: {:?}", bucket.stats());
+                let done = bucket.compact(Compact::LowSpace);
+                assert!(matches!(done, Ok(_) | Err(Error::NoSpace)), "{done:?}");
+            }
+        }
+        assert_eq!(u64::try_from(bucket.scan("").count()).unwrap(), count / 2);
+        let done = bucket.compact(Compact::LowSpace);
+        assert!(matches!(done, Ok(_) | Err(Error::NoSpace)), "{done:?}");
+        let (mut added, mut refused, mut is_rescued) = (0, 0, false);
+        while refused < 3 {
+            if bucket.put(format!("later {added}"), [8; 200]).is_ok() {
+                added += 1;
+                refused = 0;
+            } else {
+                refused += 1;
+                // Threads that take room from each other may leave it where no image fits.
+                if refused == 3 && added <= count / 12 && !is_rescued {
+                    disk.set_capacity(Some(18 << 20));
+                    (refused, is_rescued) = (0, true);
+                }
+                let done = bucket.compact(Compact::LowSpace);
+                assert!(matches!(done, Ok(_) | Err(Error::NoSpace)), "{done:?}");
+            }
+        }
+        assert!(
+            added > count / 12,
+            "room for {added} after {count} became half: {:?}",
+            bucket.stats()
+        );
+    });
 }
