@@ -244,7 +244,7 @@ BREAKS = [
     ("a copy that a failed round left is not copied again", "round.rs",
      "        own != named && !self.victims", "        own == named && !self.victims", ["faults", "compact"]),
     ("compaction gets at what died since the image", "compact.rs",
-     "            if choice.wants_image() {", "            if choice.wants_image() && choice.total == 0 {", ["churn"]),
+     "if choice.wants_image() && !is_renewed {", "if choice.wants_image() && is_renewed {", ["churn"]),
     ("commits wait for compaction", "throttle.rs",
      "        if percent >= STOP {\n            return most;\n        }\n        let cost", "        if percent >= STOP {\n            return 0;\n        }\n        let cost",
      ["churn"]),
