@@ -26,7 +26,7 @@ const RELAXED: [f64; 4] = [0.7, 0.8, 0.9, 0.97];
 /// Bytes of segments per live byte, in percent, from which on too much is dead: less if a segment is much of the whole,
 /// because by so much it may be more before anything comes of it.
 const WORTH_MIN: u64 = 127;
-const WORTH_MAX: u64 = 138;
+const WORTH_MAX: u64 = 136;
 /// Bytes of segments per byte of records, in percent, that count.
 const SIDE_MAX: u64 = 115;
 /// What a segment gains in score by a record written since its last one: the `age_weight` of Appendix C.
