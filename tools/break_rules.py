@@ -241,8 +241,6 @@ BREAKS = [
     ("half a compaction is not begun on a full disk", "compact.rs",
      "Err(Error::NoSpace) => Ok(false),\n            result => result.map(|()| true),",
      "Err(Error::NoSpace) => Ok(true),\n            result => result.map(|()| true),", ["faults", "compact"]),
-    ("a copy that a failed round left is not copied again", "round.rs",
-     "        own != named && !self.victims", "        own == named && !self.victims", ["faults", "compact"]),
     ("compaction gets at what died since the image", "compact.rs",
      "if choice.wants_image() && !is_renewed {", "if choice.wants_image() && is_renewed {", ["churn"]),
     ("commits wait for compaction", "throttle.rs",

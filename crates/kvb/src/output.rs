@@ -3,6 +3,8 @@
 //! It counts only when it is sealed, synced and registered. Until then the superblock names its extent as output, and
 //! mounting frees it.
 
+use std::sync::atomic::Ordering;
+
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 
@@ -48,6 +50,10 @@ impl Core {
             keeper.checkpoint(self)?;
             named
         };
+        debug_assert!(
+            named.seg_id.get() > self.moved_seg_id.load(Ordering::Acquire),
+            "an image would seem to know of the output"
+        );
         let style = Style { is_moved: true, ..self.fixed.style() };
         let extent = Extent::new(named.start_page.get(), u64::from(named.page_count.get()));
         let mut segment =
