@@ -75,7 +75,7 @@ impl Core {
         self.throttle.relax();
         let result = result.and_then(|_| self.tidy());
         self.counters.compacted(self.env.monotonic_ns().saturating_sub(start));
-        self.latch_unless_damage(result).map(drop)
+        self.latch_unless_damage(result)
     }
 
     /// A record that cannot be read stays where it is; that is no reason to stop writing.

@@ -68,7 +68,7 @@ impl<'a> Rows<'a> {
         let mut merge = KeyMerge::new(core, image, self.seqno, is_reverse);
         match self.view.segments.levels(log, &core.fixed) {
             Ok(levels) => {
-                core.note_levels(levels.len(), &self.view.image);
+                core.note_levels(levels.len());
                 levels.iter().for_each(|level| merge.add(Arc::clone(level), from));
             }
             Err(error) => merge.fail(error),

@@ -9,10 +9,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::compact::Compaction;
 use crate::core::Core;
 use crate::error::Result;
-use crate::image::Image;
 use crate::sealed::Sealed;
 
 /// Levels over which a scan is fast enough.
@@ -33,29 +31,36 @@ pub(crate) struct Tidy {
 }
 
 impl Core {
-    /// A scan looks into so many levels beside this image.
+    /// A scan looks into so many levels.
     #[inline]
-    pub(crate) fn note_levels(&self, levels: usize, image: &Image) {
-        if levels > EASY && image.place.id != self.tidy.done_at.load(Ordering::Relaxed) {
+    pub(crate) fn note_levels(&self, levels: usize) {
+        if levels > EASY {
             self.want_fewer_levels();
         }
     }
 
+    /// Not beside an image with which nothing was worth merging; an old snapshot may ask for ever.
     #[cold]
     fn want_fewer_levels(&self) {
-        if self.mode.background && !self.tidy.is_wanted.swap(true, Ordering::AcqRel) {
+        let is_done = self.view.load().image.place.id == self.tidy.done_at.load(Ordering::Relaxed);
+        if self.mode.background && !is_done && !self.tidy.is_wanted.swap(true, Ordering::AcqRel) {
             self.ask_for_compaction();
         }
     }
 
     /// Merges levels as long as that is worth it, if a scan asked for it.
-    pub(crate) fn tidy(&self) -> Result<Compaction> {
-        let mut done = Compaction::default();
+    pub(crate) fn tidy(&self) -> Result<()> {
+        if !self.tidy.is_wanted.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let result = self.merge_levels();
+        self.tidy.done_at.store(self.view.load().image.place.id, Ordering::Relaxed);
+        result
+    }
+
+    fn merge_levels(&self) -> Result<()> {
         let mut is_renewed = false;
-        while self.tidy.is_wanted.load(Ordering::Acquire)
-            && !self.stop_compacting.load(Ordering::Acquire)
-        {
-            let image_id = self.view.load().image.place.id;
+        while !self.stop_compacting.load(Ordering::Acquire) {
             let (uncovered, victims) = self.levels_to_merge()?;
             if victims.is_empty() && uncovered >= MERGE_MIN && !is_renewed {
                 is_renewed = true;
@@ -63,24 +68,15 @@ impl Core {
                     continue;
                 }
             }
-            if victims.is_empty() {
-                self.tidy.done_at.store(image_id, Ordering::Relaxed);
-                self.tidy.is_wanted.store(false, Ordering::Release);
-                break;
-            }
             // On a disk that is nearly full order has to wait.
-            if !self.has_room_for(&victims)? {
-                self.tidy.done_at.store(image_id, Ordering::Relaxed);
-                self.tidy.is_wanted.store(false, Ordering::Release);
+            if victims.is_empty() || !self.has_room_for(&victims)? {
                 break;
             }
-            let round = self.round(victims, true)?;
-            done.add(&round);
-            if round.segments_emptied == 0 {
+            if self.round(victims, true)?.segments_emptied == 0 {
                 break;
             }
         }
-        Ok(done)
+        Ok(())
     }
 
     /// How many levels could be merged only after a new image, and the segments of those to merge next.
