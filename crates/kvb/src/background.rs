@@ -3,7 +3,6 @@
 //! With background threads, one seals segments and keeps the reserve full, another merges the overlay into a new
 //! image. Without them the same functions run inside the commit that makes them due, in a fixed order.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -13,10 +12,10 @@ use crate::error::{Error, Result, What};
 use crate::format::roster::{NAMED_LOG, NamedExtent};
 use crate::image::Image;
 use crate::keeper::RESERVE;
-use crate::merge::SegmentStarts;
 use crate::overlay::Overlay;
 use crate::runs::Run;
 use crate::segment::{HEADER_LEN, sealed_page_count};
+use crate::segment_sums::SegmentSums;
 use crate::view::{Frozen, View};
 use crate::writer::Writer;
 
@@ -328,15 +327,9 @@ impl Core {
     /// Reads an image in after the bucket was opened, and counts what it names in each segment: what died shortly before a
     /// crash may not be in the table.
     pub(crate) fn read_in(&self, image: &Image, idle: impl Fn() -> bool) -> Result<()> {
-        let starts = SegmentStarts::new(&self.lock_keeper());
-        let mut named: HashMap<u64, u64> = HashMap::new();
-        let is_whole = image.read_in(&self.log, idle, |paddr| {
-            if let Some(start_page) = starts.find(image.page_of(paddr)) {
-                *named.entry(start_page).or_default() += 1;
-            }
-        })?;
-        if is_whole {
-            self.lock_keeper().note_named(image, &named);
+        let mut named = SegmentSums::new(&self.lock_keeper(), self.geometry());
+        if image.read_in(&self.log, idle, |paddr| named.add(paddr, 1))? {
+            self.lock_keeper().note_named(image, &named.sums);
         }
         Ok(())
     }

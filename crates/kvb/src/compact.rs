@@ -1,14 +1,13 @@
 //! Compaction as it is asked for, and as the background does it. How it works: `round.rs`.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::core::{Core, lock};
 use crate::error::{Error, Result};
 use crate::image_walk::ImageWalk;
-use crate::merge::SegmentStarts;
 use crate::sealed::Sealed;
+use crate::segment_sums::SegmentSums;
 use crate::writer::Writer;
 
 /// How much to compact.
@@ -200,16 +199,13 @@ impl Core {
     /// Counts what the image names in each segment, for what died there and was forgotten in a crash.
     fn recount(&self) -> Result<()> {
         let image = Arc::clone(&self.view.load().image);
-        let starts = SegmentStarts::new(&self.lock_keeper());
-        let mut named: HashMap<u64, u64> = HashMap::new();
+        let mut named = SegmentSums::new(&self.lock_keeper(), self.geometry());
         let mut walk = ImageWalk::new(&image, &self.log, image.slot_count(), None);
         while let Some((_, paddr)) = walk.peek()? {
-            if let Some(start_page) = starts.find(image.page_of(paddr)) {
-                *named.entry(start_page).or_default() += 1;
-            }
+            named.add(paddr, 1);
             walk.advance();
         }
-        self.lock_keeper().note_named(&image, &named);
+        self.lock_keeper().note_named(&image, &named.sums);
         Ok(())
     }
 

@@ -69,6 +69,7 @@ mod runs;
 mod scan;
 mod sealed;
 mod segment;
+mod segment_sums;
 mod slot_filter;
 mod snapshot;
 mod space;

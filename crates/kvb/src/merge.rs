@@ -12,15 +12,15 @@ use zerocopy::little_endian::{U16, U32, U64};
 
 use crate::core::{Core, lock};
 use crate::error::{Corrupt, Error, Result, What};
-use crate::extent::Extent;
 use crate::format::index_page::slots_per_page;
 use crate::format::meta::{self, Meta, MetaHead};
 use crate::image::{Image, ImagePlace};
 use crate::image_builder::ImageBuilder;
 use crate::image_walk::ImageWalk;
-use crate::keeper::{Keeper, Retired};
+use crate::keeper::Retired;
 use crate::overlay::{DELETE_BIT, Overlay};
 use crate::segment::meta_page;
+use crate::segment_sums::SegmentSums;
 use crate::view::{Frozen, View};
 
 /// Parts of the table whose changes are sorted at a time.
@@ -192,15 +192,14 @@ impl Core {
         keys: u64,
     ) -> Result<Option<Merged>> {
         let geometry = self.geometry();
-        let (extent, segments) = {
+        let (extent, mut dead) = {
             let mut keeper = self.lock_keeper();
             let extent = keeper.allot_image(self, page_count + 1)?;
             keeper.is_spare_taken = true;
-            (extent, SegmentStarts::new(&keeper))
+            (extent, SegmentSums::new(&keeper, geometry))
         };
         let id = self.env.random_u64();
         let mut builder = ImageBuilder::new(self, extent, id, keys);
-        let mut dead = Dead { segments, bytes: HashMap::new() };
         let merged = self.stream(view, &frozen.overlay, &mut builder, &mut dead);
         let result = merged.and_then(|is_whole| {
             if !is_whole {
@@ -214,9 +213,9 @@ impl Core {
             let image = Image::new(place, geometry);
             image.set_digest(digest);
             for (start, bytes) in frozen.overlay.dead_by_segment() {
-                *dead.bytes.entry(geometry.page(start)).or_default() += bytes;
+                dead.add(start, bytes);
             }
-            Ok(Some(Merged { image: Arc::new(image), dead: dead.bytes }))
+            Ok(Some(Merged { image: Arc::new(image), dead: dead.sums }))
         });
         if !matches!(result, Ok(Some(_))) {
             let mut keeper = self.lock_keeper();
@@ -246,7 +245,7 @@ impl Core {
         view: &View,
         overlay: &Overlay,
         builder: &mut ImageBuilder<'_>,
-        dead: &mut Dead,
+        dead: &mut SegmentSums,
     ) -> Result<bool> {
         let new_slots = builder.slot_count();
         // A larger table is filled in several passes over the old one, a smaller one by weaving its parts.
@@ -280,7 +279,7 @@ impl Core {
         walk: &mut ImageWalk<'_>,
         changes: &[Change],
         builder: &mut ImageBuilder<'_>,
-        dead: &mut Dead,
+        dead: &mut SegmentSums,
     ) -> Result<bool> {
         let new_slots = builder.slot_count();
         let order = |hash: u64| (hash & (new_slots - 1), hash);
@@ -314,12 +313,12 @@ impl Core {
         olds: &[Change],
         news: &[Change],
         builder: &mut ImageBuilder<'_>,
-        dead: &mut Dead,
+        dead: &mut SegmentSums,
     ) -> Result<()> {
         match (olds, news) {
             ([], &[(hash, entry)]) if entry & DELETE_BIT == 0 => return builder.push(hash, entry),
             ([], &[(_, entry)]) => {
-                dead.add(self, entry & !DELETE_BIT);
+                self.note_dead(dead, entry);
                 return Ok(());
             }
             _ => {}
@@ -341,12 +340,19 @@ impl Core {
                 newest = key;
             }
             if is_replaced || entry & DELETE_BIT != 0 {
-                dead.add(self, entry & !DELETE_BIT);
+                self.note_dead(dead, entry);
             } else {
                 builder.push(hash, entry)?;
             }
         }
         Ok(())
+    }
+
+    fn note_dead(&self, dead: &mut SegmentSums, entry: u64) {
+        let paddr = entry & !DELETE_BIT;
+        if let Some((header, _)) = self.log.head(paddr) {
+            dead.add(paddr, header.record_len());
+        }
     }
 
     fn write_image_head(&self, place: &ImagePlace) -> Result<()> {
@@ -411,46 +417,4 @@ pub(crate) fn image_head(
 struct Merged {
     image: Arc<Image>,
     dead: HashMap<u64, u64>,
-}
-
-/// Where segments start, to find the one a record is in.
-pub(crate) struct SegmentStarts {
-    extents: Vec<Extent>,
-}
-
-impl SegmentStarts {
-    pub(crate) fn new(keeper: &Keeper) -> SegmentStarts {
-        let registered = keeper.segments.values().map(|kept| {
-            let entry = &kept.entry;
-            Extent::new(entry.start_page.get(), u64::from(entry.data_page_count.get()))
-        });
-        let named = keeper
-            .named
-            .iter()
-            .map(|extent| Extent::new(extent.start_page.get(), u64::from(extent.page_count.get())));
-        let mut extents: Vec<Extent> = registered.chain(named).collect();
-        extents.sort_unstable();
-        SegmentStarts { extents }
-    }
-
-    pub(crate) fn find(&self, page: u64) -> Option<u64> {
-        let at = self.extents.partition_point(|extent| extent.start_page <= page);
-        let extent = self.extents.get(at.checked_sub(1)?)?;
-        (page < extent.end_page()).then_some(extent.start_page)
-    }
-}
-
-/// Bytes that die in a merge.
-struct Dead {
-    segments: SegmentStarts,
-    bytes: HashMap<u64, u64>,
-}
-
-impl Dead {
-    fn add(&mut self, core: &Core, paddr: u64) {
-        let Some((header, _)) = core.log.head(paddr) else { return };
-        if let Some(start_page) = self.segments.find(paddr / core.geometry().page_size) {
-            *self.bytes.entry(start_page).or_default() += header.record_len();
-        }
-    }
 }

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 
 use crate::core::Core;
 use crate::error::Result;
-use crate::merge::SegmentStarts;
 use crate::output::Output;
 use crate::overlay::{Keep, Lookup, Sight};
+use crate::segment_sums::SegmentSums;
 
 /// Entries of the index that are changed while commits wait.
 const APPLY_SLICE: usize = 256;
@@ -34,12 +34,11 @@ impl Core {
         let geometry = self.geometry();
         let start_page = output.segment.extent.start_page;
         let start = geometry.paddr(start_page);
-        let (hold, segments) = {
+        let (hold, mut dead) = {
             let keeper = self.lock_keeper();
             let hold = keeper.segments.get(&start_page).map(|kept| Arc::clone(&kept.sealed.hold));
-            (hold.unwrap_or_default(), SegmentStarts::new(&keeper))
+            (hold.unwrap_or_default(), SegmentSums::new(&keeper, geometry))
         };
-        let mut dead: HashMap<u64, u64> = HashMap::new();
         let moved: Vec<_> = output.segment.entries.iter().zip(&output.origins).collect();
         for slice in moved.chunks(APPLY_SLICE) {
             self.wait_for_room()?;
@@ -60,13 +59,11 @@ impl Core {
                     let dead_at = if is_current {
                         view.active.set(&self.log, hash, paddr, Keep::NOTHING)?;
                         view.active.count_moved();
-                        segments.find(geometry.page(**origin))
+                        **origin
                     } else {
-                        Some(start_page)
+                        paddr
                     };
-                    if let Some(page) = dead_at {
-                        *dead.entry(page).or_default() += bytes;
-                    }
+                    dead.add(dead_at, bytes);
                 }
             }
             // Whoever waits to commit goes first.
@@ -74,6 +71,6 @@ impl Core {
                 std::thread::yield_now();
             }
         }
-        Ok(dead)
+        Ok(dead.sums)
     }
 }

@@ -13,10 +13,10 @@ use crate::error::Result;
 use crate::extent::Extent;
 use crate::format::roster::SegmentEntry;
 use crate::keeper::OUTPUT_PAGES_MIN;
-use crate::merge::SegmentStarts;
 use crate::overlay::DELETE_BIT;
 use crate::sealed::Sealed;
 use crate::segment::{HEADER_LEN, sealed_page_count};
+use crate::segment_sums::SegmentSums;
 use crate::space::Space;
 
 /// Least share of a segment that must be live for it to be left alone.
@@ -273,8 +273,7 @@ impl Core {
     /// each.
     pub(crate) fn exact_choice(&self) -> Result<Choice> {
         let view = self.view.load_full();
-        let starts = SegmentStarts::new(&self.lock_keeper());
-        let mut replaced: HashMap<u64, u64> = HashMap::new();
+        let mut replaced = SegmentSums::new(&self.lock_keeper(), self.geometry());
         let mut failed = Ok(());
         for overlay in view.overlays() {
             overlay.for_each(|hash, entry| {
@@ -286,14 +285,12 @@ impl Core {
                     // A copy of it, which was counted when it was moved.
                     Ok(Some((_, record))) if record.header.seqno == header.seqno => {}
                     Ok(Some((paddr, record))) => {
-                        if let Some(start_page) = starts.find(view.image.page_of(paddr)) {
-                            *replaced.entry(start_page).or_default() += record.header.record_len();
-                        }
+                        replaced.add(paddr, record.header.record_len());
                     }
                 }
             });
         }
-        failed.map(|()| self.choice_beside(&replaced))
+        failed.map(|()| self.choice_beside(&replaced.sums))
     }
 
     fn choice_beside(&self, replaced_in: &HashMap<u64, u64>) -> Choice {
