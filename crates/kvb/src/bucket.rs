@@ -147,7 +147,7 @@ impl Bucket {
         let hash = self.core.hash.slot_hash(key);
         let (found, view) = self.core.find(hash, key)?;
         self.core.counters.got(1, u64::from(found.is_some()));
-        Ok(found.map(|record| Value::new(record.value, Pin::Own { _view: view })))
+        found.map(|record| self.core.value(record, Pin::Own { _view: view })).transpose()
     }
 
     /// The values of many keys as of one commit, in their order.

@@ -4,9 +4,10 @@
 //! somebody floods a bucket with keys of one hash, the first few are compared in turn and the rest are
 //! searched by halving, so the cost grows with the logarithm of the flood.
 
-use crate::error::Result;
-use crate::format::record::Record;
+use crate::error::{Error, Result, What};
+use crate::format::index_page::slot_hash;
 use crate::log::Log;
+use crate::opened::Opened;
 
 /// How many entries are compared in turn.
 const IN_TURN: u64 = 8;
@@ -22,20 +23,25 @@ pub(crate) enum Member {
     End,
 }
 
-/// Finds `key` in a group; `member(i)` is its i-th entry.
+/// Finds `key` in the group of a slot hash; `member(i)` is its i-th entry.
 #[inline]
 pub(crate) fn find_in_group<'a>(
     log: &'a Log,
+    hash: u64,
     key: &[u8],
     member: impl Fn(u64) -> Result<Member>,
-) -> Result<Option<Record<'a>>> {
+) -> Result<Option<Opened<'a>>> {
     for index in 0..IN_TURN {
         match member(index)? {
             Member::End => return Ok(None),
             Member::Gone => {}
             Member::At(paddr) => {
                 let record = log.record(paddr)?;
-                if record.key == key {
+                // A sound record of another hash is not the one that was put there.
+                if slot_hash(record.header.hash64.get()) != hash {
+                    return Err(Error::corrupt(What::Record, paddr));
+                }
+                if record.key() == key {
                     return Ok(Some(record));
                 }
             }
@@ -49,9 +55,9 @@ fn find_by_halving<'a>(
     log: &'a Log,
     key: &[u8],
     member: impl Fn(u64) -> Result<Member>,
-) -> Result<Option<Record<'a>>> {
+) -> Result<Option<Opened<'a>>> {
     // The first entry from here on that has a record, which tells about those before it too.
-    let standing = |mut index: u64| -> Result<Option<Record<'a>>> {
+    let standing = |mut index: u64| -> Result<Option<Opened<'a>>> {
         loop {
             match member(index)? {
                 Member::End => return Ok(None),
@@ -62,7 +68,7 @@ fn find_by_halving<'a>(
     };
     // True from the first entry behind which no record has a key below the wanted one.
     let reached =
-        |index| -> Result<bool> { Ok(standing(index)?.is_none_or(|record| record.key >= key)) };
+        |index| -> Result<bool> { Ok(standing(index)?.is_none_or(|record| record.key() >= key)) };
     let mut low = IN_TURN;
     let mut step = IN_TURN;
     while !reached(low + step)? {
@@ -78,5 +84,5 @@ fn find_by_halving<'a>(
             low = middle + 1;
         }
     }
-    Ok(standing(low)?.filter(|record| record.key == key))
+    Ok(standing(low)?.filter(|record| record.key() == key))
 }

@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::error::{Error, Result, What};
 use crate::extent::{Extent, Geometry};
 use crate::format::index_page::{self, EMPTY, IndexPageHeader, IndexSlot, SENTINEL};
-use crate::format::record::Record;
 use crate::group::{Member, find_in_group};
 use crate::liveness::Liveness;
 use crate::log::Log;
+use crate::opened::Opened;
 use crate::page_set::PageSet;
 use crate::sealed::Sealed;
 use crate::slot_filter::SlotFilter;
@@ -263,12 +263,12 @@ impl Image {
         hash: u64,
         key: &[u8],
         gone: Option<&PageSet>,
-    ) -> Result<Option<Record<'a>>> {
+    ) -> Result<Option<Opened<'a>>> {
         if self.digest.get().is_some_and(|digest| !digest.filter.may_contain(hash)) {
             return Ok(None);
         }
         match self.first_of(log, hash)? {
-            Some(first) => find_in_group(log, key, |index| {
+            Some(first) => find_in_group(log, hash, key, |index| {
                 let slot = self.slot(log, first + index)?;
                 if index > self.slot_mask || slot.hash64.get() != hash {
                     return Ok(Member::End);
@@ -288,7 +288,7 @@ impl Image {
         hash: u64,
         key: &[u8],
         gone: Option<&PageSet>,
-    ) -> Result<Option<(u64, Record<'a>)>> {
+    ) -> Result<Option<(u64, Opened<'a>)>> {
         let Some(record) = self.find(log, hash, key, gone)? else { return Ok(None) };
         // The slots of the hash are few; the one whose record has this seqno is it.
         let Some(first) = self.first_of(log, hash)? else { return Ok(None) };
@@ -299,7 +299,7 @@ impl Image {
                 return Ok(None);
             }
             let paddr = slot.record_paddr.get();
-            let is_it = log.head(paddr).is_some_and(|(header, _)| header == record.header);
+            let is_it = log.header(paddr).is_some_and(|header| header == record.header);
             if is_it {
                 return Ok(Some((paddr, record)));
             }

@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 use crate::core::Core;
 use crate::error::{Error, Result, What};
-use crate::format::record::Record;
 use crate::image::Image;
 use crate::key_sort::chunk;
 use crate::level::{Level, Part};
 use crate::log::Log;
+use crate::opened::Opened;
 use crate::order::Place;
 
 /// All levels in one order.
@@ -31,8 +31,8 @@ pub(crate) struct KeyMerge<'a> {
     is_reverse: bool,
     cursors: Vec<Cursor<'a>>,
     heads: BinaryHeap<Head<'a>>,
-    /// Key of the last record given.
-    last: Option<(u64, &'a [u8])>,
+    /// The last record given, and its prefix.
+    last: Option<(u64, Opened<'a>)>,
     damage: Damage,
 }
 
@@ -49,10 +49,10 @@ struct Cursor<'a> {
 }
 
 /// A record in the merge.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Head<'a> {
     prefix: u64,
-    pub(crate) record: Record<'a>,
+    pub(crate) record: Opened<'a>,
     /// Its value cannot be read.
     is_damaged: bool,
     pub(crate) paddr: u64,
@@ -63,8 +63,8 @@ pub(crate) struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    pub(crate) fn key(&self) -> &'a [u8] {
-        self.record.key
+    pub(crate) fn key(&self) -> &[u8] {
+        self.record.key()
     }
 
     pub(crate) fn seqno(&self) -> u64 {
@@ -149,6 +149,11 @@ impl<'a> KeyMerge<'a> {
         }
     }
 
+    /// Key of the last record given.
+    pub(crate) fn last_key(&self) -> Option<&[u8]> {
+        self.last.as_ref().map(|(_, last)| last.key())
+    }
+
     /// The image, if its bits are to be asked.
     fn bits_of(&self) -> Option<&Image> {
         self.has_bits.then_some(&*self.image)
@@ -170,23 +175,27 @@ impl<'a> KeyMerge<'a> {
             if self.damage.is_blind {
                 return None;
             }
-            let head = *self.heads.peek()?;
-            if !is_inside(head.key()) {
+            let top = self.heads.peek()?;
+            if !is_inside(top.key()) {
                 self.heads.clear();
                 return None;
             }
-            let next = self.fetch(head.cursor);
-            if let Some(mut top) = self.heads.peek_mut() {
+            let cursor = top.cursor;
+            let next = self.fetch(cursor);
+            let head = {
+                let mut top = self.heads.peek_mut()?;
                 match next {
-                    Some(next) => *top = next,
-                    None => drop(PeekMut::pop(top)),
+                    Some(next) => std::mem::replace(&mut *top, next),
+                    None => PeekMut::pop(top),
                 }
-            }
-            let is_older = self.last.is_some_and(|last| last == (head.prefix, head.key()));
+            };
+            let last = self.last.as_ref();
+            let is_older = last
+                .is_some_and(|(prefix, last)| *prefix == head.prefix && last.key() == head.key());
             if is_older || self.is_hidden(&head) {
                 continue;
             }
-            self.last = Some((head.prefix, head.key()));
+            self.last = Some((head.prefix, head.record.clone()));
             if head.is_damaged {
                 return Some(Err(Error::corrupt(What::Record, head.paddr)));
             }
@@ -249,10 +258,10 @@ impl<'a> KeyMerge<'a> {
             if !step.is_delete && bits.is_some_and(|bits| !bits.may_be_live(step.paddr)) {
                 continue;
             }
-            let (record, is_damaged) = if let Ok(record) = log.record(step.paddr) {
+            let (record, is_damaged) = if let Some(record) = log.try_record(step.paddr) {
                 (record, false)
-            } else if let Some((header, key)) = log.sound_head(step.paddr, &self.core.hash) {
-                (Record { header, key, value: &[] }, true)
+            } else if let Some(head) = log.sound_head(step.paddr, &self.core.hash) {
+                (head, true)
             } else {
                 if let Some(part) = cursor.level.parts.get(cursor.part).cloned() {
                     self.note_damage(&part, step.paddr);
@@ -261,7 +270,7 @@ impl<'a> KeyMerge<'a> {
             };
             if record.header.seqno.get() <= self.seqno {
                 return Some(Head {
-                    prefix: chunk(record.key, 0),
+                    prefix: chunk(record.key(), 0),
                     record,
                     is_damaged,
                     paddr: step.paddr,

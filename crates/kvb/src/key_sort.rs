@@ -31,13 +31,13 @@ pub(crate) fn shared_len(a: &[u8], b: &[u8]) -> usize {
 }
 
 /// Sorts items whose numbers are the first bytes of their keys. Of equal keys the higher id comes first.
-pub(crate) fn sort_by_key<'a>(items: &mut [Item], key: impl Fn(u32) -> &'a [u8]) {
+pub(crate) fn sort_by_key<K: AsRef<[u8]>>(items: &mut [Item], key: impl Fn(u32) -> K) {
     let mut work = vec![(0..items.len(), 0)];
     while let Some((range, depth)) = work.pop() {
         let Some(part) = items.get_mut(range.clone()) else { continue };
         if depth > 0 {
             for item in part.iter_mut() {
-                item.0 = chunk(key(item.1), depth);
+                item.0 = chunk(key(item.1).as_ref(), depth);
             }
         }
         part.sort_unstable();
@@ -51,11 +51,14 @@ pub(crate) fn sort_by_key<'a>(items: &mut [Item], key: impl Fn(u32) -> &'a [u8])
             }
             let first = key(first.1);
             // What all share is skipped, so that long equal keys cost one look.
-            let shared = |item: &Item| shared_len(first, key(item.1));
+            let shared = |item: &Item| shared_len(first.as_ref(), key(item.1).as_ref());
             let next = others.iter().map(shared).min().unwrap_or(0).max(depth + 8);
-            let is_done = group.len() <= FEW || group.iter().all(|item| key(item.1).len() <= next);
+            let is_done =
+                group.len() <= FEW || group.iter().all(|item| key(item.1).as_ref().len() <= next);
             if is_done {
-                group.sort_unstable_by(|a, b| key(a.1).cmp(key(b.1)).then(b.1.cmp(&a.1)));
+                group.sort_unstable_by(|a, b| {
+                    key(a.1).as_ref().cmp(key(b.1).as_ref()).then(b.1.cmp(&a.1))
+                });
             } else {
                 work.push((start..at, next));
             }

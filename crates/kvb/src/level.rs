@@ -11,6 +11,7 @@ use crate::key_sort::chunk;
 use crate::log::Log;
 use crate::order::Order;
 use crate::sealed::Sealed;
+use crate::text::Text;
 
 /// Records in key order, part by part.
 #[derive(Debug)]
@@ -40,18 +41,19 @@ impl Part {
     /// Where the first record is whose key can be read.
     fn first(&self, log: &Log) -> Option<u64> {
         let paddrs = (0..self.order.len()).filter_map(|index| self.paddr(log, index));
-        paddrs.into_iter().find(|paddr| log.sound_key(*paddr).is_some())
+        paddrs.into_iter().find(|paddr| log.try_record(*paddr).is_some())
     }
 
     /// The first key that can be read.
-    fn first_key<'a>(&self, log: &'a Log) -> &'a [u8] {
-        self.first(log).map_or(&[], |paddr| log.key(paddr))
+    fn first_key<'a>(&self, log: &'a Log) -> Text<'a> {
+        self.first(log).map_or(Text::lent(&[]), |paddr| log.key(paddr))
     }
 
     /// The last key that can be read.
-    fn last_key<'a>(&self, log: &'a Log) -> &'a [u8] {
-        let sound = |index| log.sound_key(self.paddr(log, index)?);
-        (0..self.order.len()).rev().find_map(sound).unwrap_or(&[])
+    fn last_key<'a>(&self, log: &'a Log) -> Text<'a> {
+        let paddrs = (0..self.order.len()).rev().filter_map(|index| self.paddr(log, index));
+        let last = paddrs.into_iter().find(|paddr| log.try_record(*paddr).is_some());
+        last.map_or(Text::lent(&[]), |paddr| log.key(paddr))
     }
 }
 
@@ -94,7 +96,7 @@ impl Level {
                 levels.push(Level::of(part));
             }
         }
-        moved.sort_by(|a, b| a.first_key(log).cmp(b.first_key(log)));
+        moved.sort_by(|a, b| a.first_key(log).cmp(&b.first_key(log)));
         let alone = levels.len();
         for part in moved {
             let follows = |level: &&mut Level| {
@@ -107,7 +109,7 @@ impl Level {
         }
         for level in levels.iter_mut().filter(|level| level.parts.len() > 1) {
             let firsts = level.parts.iter().map(|part| part.first(log).unwrap_or(u64::MAX));
-            level.firsts = firsts.map(|paddr| (chunk(log.key(paddr), 0), paddr)).collect();
+            level.firsts = firsts.map(|paddr| (chunk(&log.key(paddr), 0), paddr)).collect();
         }
         Ok(levels.into_iter().map(Arc::new).collect())
     }
@@ -123,7 +125,7 @@ impl Level {
         // The last part that begins at or before the key, or the first of all.
         let wanted = chunk(key, 0);
         let begins_before = |&(prefix, paddr): &(u64, u64)| {
-            prefix < wanted || prefix == wanted && log.key(paddr) <= key
+            prefix < wanted || prefix == wanted && *log.key(paddr) <= *key
         };
         let part = self.firsts.partition_point(begins_before).saturating_sub(1);
         match self.parts.get(part) {

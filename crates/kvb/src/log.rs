@@ -11,8 +11,10 @@ use std::sync::{Arc, OnceLock};
 use host::{Disk, Mapping};
 
 use crate::error::{Error, Result, What};
-use crate::format::record::{KEY_MAX, Record, RecordHeader};
+use crate::format::record::{Framed, KEY_MAX, RecordHeader};
 use crate::hash::KeyHash;
+use crate::opened::Opened;
+use crate::text::Text;
 
 /// Records at least this long are checked once per open.
 const CHECK_ONCE: u64 = 4096;
@@ -85,37 +87,45 @@ impl Log {
 
     /// The record at `paddr`, checked.
     #[inline]
-    pub(crate) fn record(&self, paddr: u64) -> Result<Record<'_>> {
+    pub(crate) fn record(&self, paddr: u64) -> Result<Opened<'_>> {
         self.try_record(paddr).ok_or_else(|| Error::corrupt(What::Record, paddr))
     }
 
-    /// Header and key of the record at `paddr`, unchecked: for ordering records that are checked when they are lent.
+    /// The record at `paddr`, checked now whatever was known of it, if it is at most so many bytes long.
+    pub(crate) fn record_within(&self, paddr: u64, room: u64) -> Option<Opened<'_>> {
+        let header = RecordHeader::decode(self.bytes(paddr, RecordHeader::SIZE)?)?;
+        let len = Some(header.record_len()).filter(|len| *len <= room)?;
+        let bytes = self.bytes(paddr, usize::try_from(len).ok()?)?;
+        Framed::decode_body(header, bytes).map(Opened::plain)
+    }
+
+    /// Header of the record at `paddr`, unchecked.
     #[inline]
-    pub(crate) fn head(&self, paddr: u64) -> Option<(&RecordHeader, &[u8])> {
-        let header = RecordHeader::of(self.bytes(paddr, RecordHeader::SIZE)?)?;
+    pub(crate) fn header(&self, paddr: u64) -> Option<&RecordHeader> {
+        RecordHeader::of(self.bytes(paddr, RecordHeader::SIZE)?)
+    }
+
+    /// Key of the record at `paddr`, unchecked: for ordering records that are checked when they are lent.
+    #[inline]
+    pub(crate) fn try_key(&self, paddr: u64) -> Option<Text<'_>> {
+        let header = self.header(paddr)?;
         let key_len = usize::try_from(header.key_len.get()).ok().filter(|len| *len <= KEY_MAX)?;
         let key_at = paddr + u64::try_from(RecordHeader::SIZE).ok()?;
-        Some((header, self.bytes(key_at, key_len)?))
+        Some(Text::lent(self.bytes(key_at, key_len)?))
     }
 
     /// Key of the record at `paddr`, unchecked; empty if there can be none.
     #[inline]
-    pub(crate) fn key(&self, paddr: u64) -> &[u8] {
-        self.head(paddr).map_or(&[], |(_, key)| key)
+    pub(crate) fn key(&self, paddr: u64) -> Text<'_> {
+        self.try_key(paddr).unwrap_or(Text::lent(&[]))
     }
 
-    /// Header and key of the record at `paddr`, if those hold by the header's CRC and the hash in it, whatever became of the
+    /// The record at `paddr` as far as its key, if that holds by the header's CRC and the hash in it, whatever became of the
     /// value.
-    pub(crate) fn sound_head(&self, paddr: u64, hash: &KeyHash) -> Option<(&RecordHeader, &[u8])> {
-        let (_, key) = self.head(paddr)?;
+    pub(crate) fn sound_head(&self, paddr: u64, hash: &KeyHash) -> Option<Opened<'_>> {
+        let key = self.try_key(paddr)?;
         let header = RecordHeader::decode(self.bytes(paddr, RecordHeader::SIZE)?)?;
-        (header.hash64.get() == hash.hash64(key)).then_some((header, key))
-    }
-
-    /// Key of the record at `paddr`, if the record holds.
-    #[inline]
-    pub(crate) fn sound_key(&self, paddr: u64) -> Option<&[u8]> {
-        self.try_record(paddr).map(|record| record.key)
+        (header.hash64.get() == hash.hash64(&key)).then(|| Opened::new(header, key))
     }
 
     /// Forgets which records of a range were found sound; called before others are written there.
@@ -127,23 +137,28 @@ impl Log {
         }
     }
 
-    #[inline]
-    fn try_record(&self, paddr: u64) -> Option<Record<'_>> {
-        let head = self.bytes(paddr, RecordHeader::SIZE)?;
-        let header = RecordHeader::of(head)?;
+    /// The record at `paddr`, if it holds.
+    #[inline(always)]
+    pub(crate) fn try_record(&self, paddr: u64) -> Option<Opened<'_>> {
+        let header = self.header(paddr)?;
         let len = header.record_len();
-        if len < CHECK_ONCE {
-            return Record::decode_body(header, self.bytes(paddr, usize::try_from(len).ok()?)?);
+        if len >= CHECK_ONCE {
+            return self.try_long_record(paddr);
         }
-        // A length out of rotten bytes could make the record CRC a scan of the whole file.
-        let header = RecordHeader::decode(head)?;
         let bytes = self.bytes(paddr, usize::try_from(len).ok()?)?;
+        Framed::decode_body(header, bytes).map(Opened::plain)
+    }
+
+    fn try_long_record(&self, paddr: u64) -> Option<Opened<'_>> {
+        // A length out of rotten bytes could make the record CRC a scan of the whole file.
+        let header = RecordHeader::decode(self.bytes(paddr, RecordHeader::SIZE)?)?;
+        let bytes = self.bytes(paddr, usize::try_from(header.record_len()).ok()?)?;
         if self.checked.contains(paddr) {
-            return Record::split(header, bytes);
+            return Framed::split(header, bytes).map(Opened::plain);
         }
-        let record = Record::decode_body(header, bytes)?;
+        let record = Framed::decode_body(header, bytes)?;
         self.checked.insert(paddr);
-        Some(record)
+        Some(Opened::plain(record))
     }
 }
 

@@ -7,8 +7,10 @@ use arc_swap::Guard;
 
 use crate::core::Core;
 use crate::error::{Corrupt, Error, Result, What};
-use crate::format::record::Record;
+use crate::format::record::ENC_RAW;
+use crate::opened::Opened;
 use crate::overlay::Sight;
+use crate::text::Text;
 use crate::value::{Pin, Value};
 use crate::view::View;
 use crate::writer::Writer;
@@ -49,7 +51,7 @@ impl Core {
             let found = found.filter(|record| !self.is_expired(record));
             hits += u64::from(found.is_some());
             let pin = || Pin::Shared { _view: Arc::clone(&view) };
-            values.push(found.map(|record| Value::new(record.value, pin())));
+            values.push(found.map(|record| self.value(record, pin())).transpose()?);
         }
         self.counters.got(u64::try_from(keys.len()).unwrap_or(0), hits);
         Ok(values)
@@ -60,7 +62,7 @@ impl Core {
         &self,
         hash: u64,
         key: &[u8],
-    ) -> Result<(Option<Record<'_>>, Guard<Arc<View>>)> {
+    ) -> Result<(Option<Opened<'_>>, Guard<Arc<View>>)> {
         let view = self.view.load();
         let sight = Sight::Latest(&self.published);
         let found = match view.find(&self.log, hash, key, sight) {
@@ -70,8 +72,26 @@ impl Core {
         Ok((found.filter(|record| !self.is_expired(record)), view))
     }
 
+    /// The value of a record.
     #[inline]
-    fn is_expired(&self, record: &Record<'_>) -> bool {
+    pub(crate) fn value<'a>(&self, record: Opened<'a>, pin: Pin) -> Result<Value<'a>> {
+        Ok(match self.expand(&record)? {
+            Some(expanded) => Value::new(expanded, 0, pin),
+            None => {
+                let (bytes, from) = record.into_stored();
+                Value::new(bytes, from, pin)
+            }
+        })
+    }
+
+    /// The value of a record, if what is stored is not it.
+    #[inline]
+    pub(crate) fn expand(&self, record: &Opened<'_>) -> Result<Option<Text<'static>>> {
+        if record.header.form() == ENC_RAW { Ok(None) } else { Err(Error::Invalid("compressed")) }
+    }
+
+    #[inline]
+    fn is_expired(&self, record: &Opened<'_>) -> bool {
         record.header.ttl_secs.get() != 0 && record.header.is_expired(self.clock.now())
     }
 
@@ -81,7 +101,7 @@ impl Core {
         &self,
         hash: u64,
         key: &[u8],
-    ) -> Result<(Option<Record<'_>>, Guard<Arc<View>>)> {
+    ) -> Result<(Option<Opened<'_>>, Guard<Arc<View>>)> {
         self.rebuild(&mut self.lock_writer())?;
         self.settle();
         let view = self.view.load();

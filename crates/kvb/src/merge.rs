@@ -21,6 +21,7 @@ use crate::keeper::Retired;
 use crate::overlay::{DELETE_BIT, Overlay};
 use crate::segment::meta_page;
 use crate::segment_sums::SegmentSums;
+use crate::text::Text;
 use crate::view::{Frozen, View};
 
 /// Parts of the table whose changes are sorted at a time.
@@ -329,11 +330,11 @@ impl Core {
             news.iter().map(|new| (false, new)).chain(olds.iter().map(|old| (true, old)))
         {
             // Unchecked: a damaged record is most likely like no other, keeps its slot, and reading it says so.
-            let key = self.log.head(entry & !DELETE_BIT).map(|(_, key)| key);
+            let key = self.log.try_key(entry & !DELETE_BIT);
             all.push((key, is_old, hash, entry));
         }
-        all.sort_by_key(|&(key, is_old, _, _)| (key, is_old));
-        let mut newest: Option<&[u8]> = None;
+        all.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+        let mut newest: Option<Text<'_>> = None;
         for (key, is_old, hash, entry) in all {
             let is_replaced = is_old && key.is_some() && key == newest;
             if !is_old {
@@ -350,7 +351,7 @@ impl Core {
 
     fn note_dead(&self, dead: &mut SegmentSums, entry: u64) {
         let paddr = entry & !DELETE_BIT;
-        if let Some((header, _)) = self.log.head(paddr) {
+        if let Some(header) = self.log.header(paddr) {
             dead.add(paddr, header.record_len());
         }
     }

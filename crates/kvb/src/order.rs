@@ -11,6 +11,7 @@ use crate::hash::KeyHash;
 use crate::key_sort::{Item, chunk, sort_by_key};
 use crate::log::Log;
 use crate::runs::SideData;
+use crate::text::Text;
 
 /// Where each record stands, by key, and of one key the newest first.
 #[derive(Clone, Debug)]
@@ -91,7 +92,7 @@ impl Directory {
         let start = geometry.paddr(entry.start_page.get());
         let places = (0..count).filter_map(|index| directory.place(log, index));
         let mut paddrs = places.map(|place| start + Place(place).offset());
-        directory.first_at = paddrs.find(|paddr| log.sound_key(*paddr).is_some());
+        directory.first_at = paddrs.find(|paddr| log.try_record(*paddr).is_some());
         Some(directory)
     }
 
@@ -116,7 +117,7 @@ impl Directory {
     fn narrow(&self, log: &Log, key: &[u8]) -> (usize, usize) {
         let Some(first_at) = self.first_at else { return (0, self.count) };
         let first = log.key(first_at);
-        let common = first.get(..self.skip).unwrap_or(first);
+        let common = first.get(..self.skip).unwrap_or(&first);
         match key.get(..self.skip).unwrap_or(key).cmp(common) {
             std::cmp::Ordering::Less => return (0, 0),
             std::cmp::Ordering::Greater => return (self.count, self.count),
@@ -150,15 +151,15 @@ impl Order {
     pub(crate) fn sort(log: &Log, hash: &KeyHash, start: u64, places: &[u32]) -> Sorted {
         let is_sound = |place: &u32| {
             let paddr = start + Place(*place).offset();
-            log.sound_key(paddr).is_some() || log.sound_head(paddr, hash).is_some()
+            log.try_record(paddr).is_some() || log.sound_head(paddr, hash).is_some()
         };
         let (places, lost): (Vec<u32>, Vec<u32>) = places.iter().partition(|at| is_sound(at));
         let key = |id: u32| {
             let place = usize::try_from(id).ok().and_then(|at| places.get(at));
-            place.map_or(&[][..], |place| log.key(start + Place(*place).offset()))
+            place.map_or(Text::lent(&[]), |place| log.key(start + Place(*place).offset()))
         };
         let mut items: Vec<Item> =
-            (0_u32..).take(places.len()).map(|id| (chunk(key(id), 0), id)).collect();
+            (0_u32..).take(places.len()).map(|id| (chunk(&key(id), 0), id)).collect();
         sort_by_key(&mut items, key);
         let place = |item: &Item| usize::try_from(item.1).ok().and_then(|at| places.get(at));
         Sorted { places: items.iter().filter_map(place).copied().collect(), lost: lost.into() }
@@ -204,14 +205,14 @@ impl Order {
             Order::Directory(directory) => directory.narrow(log, key),
             Order::Sorted(sorted) => (0, sorted.places.len()),
         };
-        let sound = |index| log.sound_key(start + self.place(log, index)?.offset());
+        let sound = |index| log.try_record(start + self.place(log, index)?.offset());
         let is_before = |index| {
             let found = match is_reverse {
                 false => (index..to).find_map(sound),
                 true => (from..=index).rev().find_map(sound),
             };
             let Some(found) = found else { return is_reverse };
-            if skip_equal { found <= key } else { found < key }
+            if skip_equal { found.key() <= key } else { found.key() < key }
         };
         partition(from, to, is_before)
     }

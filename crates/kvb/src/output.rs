@@ -12,10 +12,11 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::extent::Extent;
 use crate::format::index_page::slot_hash;
-use crate::format::record::{self, MARK_MOVED, Record, Stamp};
+use crate::format::record::{self, MARK_MOVED, Stamp};
 use crate::format::roster::{NAMED_OUTPUT, NamedExtent, SegmentEntry};
 use crate::format::segment::Kind;
 use crate::keeper::OUTPUT_PAGES_MIN;
+use crate::opened::Opened;
 use crate::segment::{HEADER_LEN, Segment, Style, write_passive};
 
 /// Bytes written at once, so that no commit waits long for the file's lock.
@@ -114,13 +115,13 @@ impl Output {
     }
 
     /// Copies a record that was read from `origin`.
-    pub(crate) fn push(&mut self, core: &Core, record: &Record<'_>, origin: u64) -> Result<()> {
+    pub(crate) fn push(&mut self, core: &Core, record: &Opened<'_>, origin: u64) -> Result<()> {
         let start = self.slice.len();
         let mut header = *record.header;
         header.reserved16 = U16::new(MARK_MOVED);
         self.slice.extend_from_slice(header.as_bytes());
-        self.slice.extend_from_slice(record.key);
-        self.slice.extend_from_slice(record.value);
+        self.slice.extend_from_slice(record.key());
+        self.slice.extend_from_slice(record.stored());
         self.slice.extend_from_slice(U32::new(0).as_bytes());
         let stamp = Stamp {
             seqno: header.seqno.get(),
@@ -132,7 +133,7 @@ impl Output {
             .get_mut(start..)
             .and_then(|bytes| record::stamp(bytes, stamp))
             .ok_or(Error::Invalid("short record"))?;
-        self.segment.push(slot_hash(header.hash64.get()), record.key, &header);
+        self.segment.push(slot_hash(header.hash64.get()), record.key(), &header);
         self.origins.push(origin);
         if self.slice.len() >= SLICE { self.write_slice(core) } else { Ok(()) }
     }

@@ -17,9 +17,9 @@ use siphasher::sip::SipHasher24;
 
 use crate::error::Result;
 use crate::format::filter::scale;
-use crate::format::record::Record;
 use crate::hash_filter::HashFilter;
 use crate::log::Log;
+use crate::opened::Opened;
 use crate::sealed::Hold;
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, RwLock, lock, zeroed};
 
@@ -67,7 +67,7 @@ pub(crate) enum Lookup<'a> {
     /// Nothing: look further down.
     Absent,
     /// Its newest visible record, which may be a DELETE.
-    Found(Record<'a>),
+    Found(Opened<'a>),
 }
 
 #[derive(Debug)]
@@ -200,7 +200,7 @@ impl Overlay {
     }
 
     /// Notes that a record it named was replaced.
-    fn bury(&self, entry: u64, record: &Record<'_>) {
+    fn bury(&self, entry: u64, record: &Opened<'_>) {
         let bytes = record.header.record_len();
         self.dead_bytes.fetch_add(bytes, Ordering::Relaxed);
         let mut segments = lock(&self.segments);
@@ -253,7 +253,7 @@ impl Overlay {
             }
             if found == hash {
                 let record = log.record(entry & !DELETE_BIT)?;
-                if record.key == key {
+                if record.key() == key {
                     return if record.header.seqno.get() <= horizon {
                         Ok(Lookup::Found(record))
                     } else {
@@ -309,7 +309,7 @@ impl Overlay {
         // Newest last: the first that is old enough is the one.
         for entry in history.get(&hash).into_iter().flatten().rev() {
             let record = log.record(entry & !DELETE_BIT)?;
-            if record.key == key && record.header.seqno.get() <= horizon {
+            if record.key() == key && record.header.seqno.get() <= horizon {
                 return Ok(Lookup::Found(record));
             }
         }
@@ -328,7 +328,7 @@ impl Overlay {
         let horizon = sight.horizon();
         for flooded in flood.get(&(hash, self.second_hash(key))).into_iter().flatten() {
             let record = log.record(flooded.entry.load(Ordering::Acquire) & !DELETE_BIT)?;
-            if record.key != key {
+            if record.key() != key {
                 continue;
             }
             if record.header.seqno.get() <= horizon {
@@ -371,7 +371,7 @@ impl Overlay {
     pub(crate) fn set_if_newest(&self, log: &Log, hash: u64, entry: u64) -> Result<()> {
         let record = log.record(entry & !DELETE_BIT)?;
         let seqno = record.header.seqno.get();
-        match self.find(log, hash, record.key, Sight::UpTo(u64::MAX))? {
+        match self.find(log, hash, record.key(), Sight::UpTo(u64::MAX))? {
             Lookup::Found(known) if known.header.seqno.get() >= seqno => {
                 if known.header.seqno.get() > seqno {
                     self.bury(entry, &record);
@@ -396,11 +396,11 @@ impl Overlay {
             }
             if found == hash {
                 // A record that cannot be read takes no part in this; the lookup that meets it says so.
-                let own = || log.record(entry & !DELETE_BIT).ok().map(|record| record.key);
-                let key = *own_key.get_or_insert_with(own);
+                let own = || log.try_record(entry & !DELETE_BIT);
+                let key = own_key.get_or_insert_with(own).as_ref().map(Opened::key);
                 let known = log.record(before & !DELETE_BIT).ok();
                 if let (Some(key), Some(known)) = (key, known)
-                    && known.key == key
+                    && known.key() == key
                 {
                     self.bury(before, &known);
                     let seqno = known.header.seqno.get();
@@ -418,8 +418,8 @@ impl Overlay {
             at = self.next(at);
         }
         if others >= FLOOD {
-            let key = log.record(entry & !DELETE_BIT)?.key;
-            return self.set_flooded(log, hash, key, entry, keep);
+            let own = log.record(entry & !DELETE_BIT)?;
+            return self.set_flooded(log, hash, own.key(), entry, keep);
         }
         self.place_at(at, hash, entry);
         self.used.store(self.len() + 1, Ordering::Relaxed);
@@ -434,7 +434,7 @@ impl Overlay {
         for flooded in chain.iter_mut() {
             let before = flooded.entry.load(Ordering::Relaxed);
             let known = log.record(before & !DELETE_BIT)?;
-            if known.key == key {
+            if known.key() == key {
                 self.bury(before, &known);
                 if known.header.seqno.get() <= keep.snapshot {
                     self.remember(hash, before);

@@ -21,7 +21,7 @@ use crate::options::Options;
 use crate::root::choose;
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
-use crate::value::Value;
+use crate::value::{Pin as ValuePin, Value};
 
 /// How often mounting starts over because the writer got in between, before it gives up.
 const RETRIES: usize = 1000;
@@ -86,7 +86,8 @@ impl Reader {
             let hash = core.hash.slot_hash(key);
             let (found, _view) = core.find(hash, key)?;
             core.counters.got(1, u64::from(found.is_some()));
-            Ok(found.map(|record| Value::copied(record.value)))
+            let value = found.map(|record| core.value(record, ValuePin::Elsewhere)).transpose()?;
+            Ok(value.map(Value::detached))
         })
     }
 
@@ -94,7 +95,7 @@ impl Reader {
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value<'static>>>> {
         self.look(|core| {
             let snapshot = core.snapshot();
-            let get = |key: &K| Ok(snapshot.get(key)?.map(|value| Value::copied(&value)));
+            let get = |key: &K| Ok(snapshot.get(key)?.map(Value::detached));
             keys.iter().map(get).collect()
         })
     }

@@ -54,7 +54,7 @@ impl Core {
                     let hash = entry.slot_hash.get();
                     let bytes = record.header.record_len();
                     let everything = Sight::UpTo(u64::MAX);
-                    let known = view.active.find(&self.log, hash, record.key, everything)?;
+                    let known = view.active.find(&self.log, hash, record.key(), everything)?;
                     let is_current = matches!(known, Lookup::Absent);
                     let dead_at = if is_current {
                         view.active.set(&self.log, hash, paddr, Keep::NOTHING)?;

@@ -21,17 +21,20 @@ use crate::compact::Compaction;
 use crate::core::{Core, lock};
 use crate::error::{Error, Result, What};
 use crate::format::index_page::slot_hash;
-use crate::format::record::{DELETE, Record};
+use crate::format::record::DELETE;
 use crate::format::roster::SegmentEntry;
 use crate::keeper::Kept;
 use crate::key_merge::{Head, KeyMerge};
 use crate::level::Level;
+use crate::opened::Opened;
 use crate::output::Output;
 use crate::overlay::Sight;
 use crate::sealed::Sealed;
 use crate::segment::sealed_page_count;
 use crate::victims::GRACE_NS;
 use crate::view::{Segments, View};
+
+use zerocopy::IntoBytes;
 
 /// Largest output in bytes.
 const OUTPUT_BYTES_MAX: u64 = 64 << 20;
@@ -43,11 +46,11 @@ const LOOK_EVERY: u64 = 256;
 /// What becomes of a record.
 enum Verdict<'a> {
     Drop,
-    Move(Record<'a>),
+    Move(Opened<'a>),
     /// Only this round's segments hold something older.
-    Guard(Record<'a>),
+    Guard(Opened<'a>),
     /// Others do, and the index must not know of it.
-    Keep(Record<'a>),
+    Keep(Opened<'a>),
 }
 
 /// An output, and the promise that nothing is frozen while it is written.
@@ -257,12 +260,13 @@ impl<'a> Round<'a> {
 
     fn judge(&self, head: &Head<'a>) -> Result<Verdict<'a>> {
         let core = self.core;
-        let record = head.record;
+        let record = &head.record;
         let hash = slot_hash(record.header.hash64.get());
         let view = core.view.load();
-        let newest = view.find_any(&core.log, hash, record.key, Sight::Latest(&core.published))?;
+        let newest =
+            view.find_any(&core.log, hash, record.key(), Sight::Latest(&core.published))?;
         if record.header.kind != DELETE
-            && newest.is_some_and(|newest| self.is_copied(head, &newest))
+            && newest.as_ref().is_some_and(|newest| self.is_copied(head, newest))
         {
             return Ok(Verdict::Drop);
         }
@@ -270,32 +274,32 @@ impl<'a> Round<'a> {
         if record.header.kind != DELETE {
             return Ok(if newest.is_none() && self.is_of_guard(head) {
                 // No index knows of it, nor may it; whether it still hides something only the segments tell.
-                match self.judge_last(head, hash, record) {
+                match self.judge_last(head, hash) {
                     Verdict::Move(record) => Verdict::Keep(record),
                     verdict => verdict,
                 }
             } else if newest != Some(head.seqno()) {
                 Verdict::Drop
             } else if record.header.deadline_ns() > self.expired_by {
-                Verdict::Move(record)
+                Verdict::Move(record.clone())
             } else {
-                self.judge_last(head, hash, record)
+                self.judge_last(head, hash)
             });
         }
         match newest {
             // Replaced by a put, or by another tombstone.
             Some(newest) if newest > head.seqno() => Ok(Verdict::Drop),
-            _ => Ok(self.judge_last(head, hash, record)),
+            _ => Ok(self.judge_last(head, hash)),
         }
     }
 
     /// True if the index names another copy of a record, in a segment that stays: a round that failed had moved it.
-    fn is_copied(&self, head: &Head<'_>, newest: &Record<'_>) -> bool {
+    fn is_copied(&self, head: &Head<'_>, newest: &Opened<'_>) -> bool {
         if newest.header.seqno.get() != head.seqno() {
             return false;
         }
-        let address = |key| self.core.log.address(key);
-        let (Some(own), Some(named)) = (address(head.key()), address(newest.key)) else {
+        let (own, Some(named)) = (head.paddr, self.core.log.address(newest.header.as_bytes()))
+        else {
             return false;
         };
         let page = self.core.geometry().page(named);
@@ -308,7 +312,8 @@ impl<'a> Round<'a> {
     }
 
     /// What becomes of a record that hides older ones and is of no other use.
-    fn judge_last(&self, head: &Head<'a>, hash: u64, record: Record<'a>) -> Verdict<'a> {
+    fn judge_last(&self, head: &Head<'a>, hash: u64) -> Verdict<'a> {
+        let record = head.record.clone();
         let hides = |one: &Arc<Sealed>| self.has_older(one, head, hash);
         if self.others.iter().any(hides) {
             return Verdict::Move(record);
@@ -406,7 +411,7 @@ impl<'a> Round<'a> {
     fn add_guard(
         &mut self,
         guard: Option<Output>,
-        record: &Record<'_>,
+        record: &Opened<'_>,
         origin: u64,
         is_for_round: bool,
     ) -> Result<Option<Output>> {

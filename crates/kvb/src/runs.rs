@@ -7,11 +7,11 @@ use crate::error::Result;
 use crate::extent::{Extent, Geometry};
 use crate::format::filter;
 use crate::format::meta::{self, Meta};
-use crate::format::record::Record;
 use crate::format::roster::{SEGMENT_MOVED, SegmentEntry};
 use crate::format::run::{DELTA_FAR, RunEntry};
 use crate::group::{Member, find_in_group};
 use crate::log::Log;
+use crate::opened::Opened;
 use crate::overlay::DELETE_BIT;
 
 /// A sealed segment's run.
@@ -143,7 +143,7 @@ impl Run {
         }
         (self.first_of(log, hash)..self.count)
             .map_while(|at| self.entry(log, at).filter(|entry| entry.slot_hash.get() == hash))
-            .any(|entry| self.seqno(log, &entry) < seqno && log.key(self.paddr(&entry)) == key)
+            .any(|entry| self.seqno(log, &entry) < seqno && *log.key(self.paddr(&entry)) == *key)
     }
 
     /// Place of the first entry with a hash at or past this one.
@@ -166,12 +166,12 @@ impl Run {
         log: &'a Log,
         hash: u64,
         key: &[u8],
-    ) -> Result<Option<Record<'a>>> {
+    ) -> Result<Option<Opened<'a>>> {
         if !self.may_have_hash(log, hash) {
             return Ok(None);
         }
         let low = self.first_of(log, hash);
-        find_in_group(log, key, |index| {
+        find_in_group(log, hash, key, |index| {
             let at = usize::try_from(index).ok().and_then(|index| low.checked_add(index));
             let entry = at.and_then(|at| self.entry(log, at));
             let entry = entry.filter(|entry| entry.slot_hash.get() == hash);

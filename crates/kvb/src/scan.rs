@@ -10,26 +10,30 @@ use std::sync::Arc;
 
 use crate::core::Core;
 use crate::error::Result;
-use crate::format::record::{DELETE, Record};
-use crate::key_merge::KeyMerge;
+use crate::format::record::DELETE;
+use crate::key_merge::{Head, KeyMerge};
 use crate::level::{Level, Part};
+use crate::opened::Opened;
+use crate::text::Text;
 use crate::view::View;
 
 /// A row of a scan: a key, its value, and what the log knows of it.
 pub struct Row<'a> {
-    pub(crate) record: Record<'a>,
+    pub(crate) record: Opened<'a>,
+    /// The value, if the stored one is not it.
+    expanded: Option<Text<'a>>,
     _pin: Option<Arc<View>>,
 }
 
 impl Row<'_> {
     /// The key.
     pub fn key(&self) -> &[u8] {
-        self.record.key
+        self.record.key()
     }
 
     /// The value.
     pub fn value(&self) -> &[u8] {
-        self.record.value
+        self.expanded.as_deref().unwrap_or_else(|| self.record.stored())
     }
 
     /// Seqno of the record that put it.
@@ -45,7 +49,7 @@ impl Row<'_> {
 
 impl fmt::Debug for Row<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Row").field(&self.record.key).field(&self.record.value).finish()
+        f.debug_tuple("Row").field(&self.key()).field(&self.value()).finish()
     }
 }
 
@@ -87,14 +91,17 @@ impl<'a> Rows<'a> {
         &self,
         merge: &mut KeyMerge<'a>,
         is_inside: impl Fn(&[u8]) -> bool,
-    ) -> Option<Result<Record<'a>>> {
+    ) -> Option<Result<Row<'a>>> {
         loop {
             match merge.next(&is_inside)? {
                 Err(error) => return Some(Err(error)),
-                Ok(head) => {
-                    let header = &head.record.header;
-                    if header.kind != DELETE && !header.is_expired(self.now) {
-                        return Some(Ok(head.record));
+                Ok(Head { record, .. }) => {
+                    if record.header.kind != DELETE && !record.header.is_expired(self.now) {
+                        return Some(self.core.expand(&record).map(|expanded| Row {
+                            record,
+                            expanded,
+                            _pin: self.pins.then(|| Arc::clone(&self.view)),
+                        }));
                     }
                 }
             }
@@ -134,19 +141,15 @@ pub struct Scan<'a> {
     range: KeyRange,
     front: Option<KeyMerge<'a>>,
     back: Option<KeyMerge<'a>>,
-    /// The last keys given from either end.
-    front_key: Option<&'a [u8]>,
-    back_key: Option<&'a [u8]>,
 }
 
 impl<'a> Scan<'a> {
     pub(crate) fn new(rows: Rows<'a>, range: KeyRange) -> Scan<'a> {
-        Scan { rows, range, front: None, back: None, front_key: None, back_key: None }
+        Scan { rows, range, front: None, back: None }
     }
 
     /// Goes to a key: the next row from the front is the first at or past it. May go back, but not out of the range.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) {
-        self.front_key = None;
         let from = Bound::Included(key.as_ref());
         let is_inside = match &self.range.0 {
             Bound::Included(first) | Bound::Excluded(first) => key.as_ref() > first.as_slice(),
@@ -159,7 +162,6 @@ impl<'a> Scan<'a> {
     /// Goes to a key: the next row from the back is the last at or before it. May go forward, but not out of the
     /// range.
     pub fn seek_back(&mut self, key: impl AsRef<[u8]>) {
-        self.back_key = None;
         let to = Bound::Included(key.as_ref());
         let is_inside = match &self.range.1 {
             Bound::Included(last) | Bound::Excluded(last) => key.as_ref() < last.as_slice(),
@@ -167,10 +169,6 @@ impl<'a> Scan<'a> {
         };
         let to = if is_inside { to } else { as_slice(&self.range.1) };
         self.back = Some(self.rows.merge(to, true));
-    }
-
-    fn row(&self, record: Record<'a>) -> Row<'a> {
-        Row { record, _pin: self.rows.pins.then(|| Arc::clone(&self.rows.view)) }
     }
 }
 
@@ -182,7 +180,8 @@ impl<'a> Iterator for Scan<'a> {
     type Item = Result<Row<'a>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (rows, range, back_key) = (&self.rows, &self.range, self.back_key);
+        let (rows, range) = (&self.rows, &self.range);
+        let back_key = self.back.as_ref().and_then(KeyMerge::last_key);
         let merge = self.front.get_or_insert_with(|| rows.merge(as_slice(&range.0), false));
         let is_inside = |key: &[u8]| {
             back_key.is_none_or(|back| key < back)
@@ -192,16 +191,14 @@ impl<'a> Iterator for Scan<'a> {
                     Bound::Unbounded => true,
                 }
         };
-        Some(rows.next(merge, is_inside)?.map(|record| {
-            self.front_key = Some(record.key);
-            self.row(record)
-        }))
+        rows.next(merge, is_inside)
     }
 }
 
 impl DoubleEndedIterator for Scan<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        let (rows, range, front_key) = (&self.rows, &self.range, self.front_key);
+        let (rows, range) = (&self.rows, &self.range);
+        let front_key = self.front.as_ref().and_then(KeyMerge::last_key);
         let merge = self.back.get_or_insert_with(|| rows.merge(as_slice(&range.1), true));
         let is_inside = |key: &[u8]| {
             front_key.is_none_or(|front| key > front)
@@ -211,10 +208,7 @@ impl DoubleEndedIterator for Scan<'_> {
                     Bound::Unbounded => true,
                 }
         };
-        Some(rows.next(merge, is_inside)?.map(|record| {
-            self.back_key = Some(record.key);
-            self.row(record)
-        }))
+        rows.next(merge, is_inside)
     }
 }
 

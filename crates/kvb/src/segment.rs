@@ -25,6 +25,7 @@ use crate::format::run::{DELETE_BIT, DELTA_FAR, OFFSET_MAX, RunEntry};
 use crate::format::segment::{FLAG_DATA, FLAG_GUARD, FLAG_MOVED, Kind, SegmentHeader};
 use crate::key_sort::{Item, chunk, shared_len, sort_by_key};
 use crate::log::Log;
+use crate::text::Text;
 use crate::unsealed::Unsealed;
 
 /// Bytes of the segment header.
@@ -371,10 +372,10 @@ impl Segment {
         let entry = |item: &Item| usize::try_from(item.1).ok().and_then(|at| self.entries.get(at));
         for group in order.chunk_by_mut(|a, b| a.0 == b.0).filter(|group| group.len() > 1) {
             let key = |item: &Item| {
-                entry(item).map_or(&[][..], |entry| log.key(start + entry.record_offset()))
+                entry(item).map_or(Text::lent(&[]), |entry| log.key(start + entry.record_offset()))
             };
             let delta = |item: &Item| entry(item).map_or(0, |entry| entry.seqno_delta.get());
-            group.sort_unstable_by(|a, b| key(a).cmp(key(b)).then(delta(b).cmp(&delta(a))));
+            group.sort_unstable_by(|a, b| key(a).cmp(&key(b)).then(delta(b).cmp(&delta(a))));
         }
         order.iter().filter_map(entry).copied().collect()
     }
@@ -383,18 +384,19 @@ impl Segment {
     fn directory(&self, log: &Log, geometry: Geometry) -> Vec<u8> {
         let start = geometry.paddr(self.extent.start_page);
         let entry = |at: u32| usize::try_from(at).ok().and_then(|at| self.entries.get(at));
-        let key =
-            |at: u32| entry(at).map_or(&[][..], |entry| log.key(start + entry.record_offset()));
+        let key = |at: u32| {
+            entry(at).map_or(Text::lent(&[]), |entry| log.key(start + entry.record_offset()))
+        };
         let mut order: Vec<Item> = self.prefixes.iter().copied().zip(0_u32..).collect();
         if !self.style.is_moved {
             sort_by_key(&mut order, key);
         }
         let skip = match (order.first(), order.last()) {
-            (Some(first), Some(last)) => shared_len(key(first.1), key(last.1)),
+            (Some(first), Some(last)) => shared_len(&key(first.1), &key(last.1)),
             _ => 0,
         };
         let prefixes: Vec<U64> =
-            order.iter().step_by(STRIDE).map(|item| U64::new(chunk(key(item.1), skip))).collect();
+            order.iter().step_by(STRIDE).map(|item| U64::new(chunk(&key(item.1), skip))).collect();
         let offsets: Vec<U32> =
             order.iter().filter_map(|item| entry(item.1)).map(|entry| entry.offset).collect();
         directory::encode(u32::try_from(skip).unwrap_or(0), &offsets, &prefixes)

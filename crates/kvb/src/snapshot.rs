@@ -115,7 +115,7 @@ impl Snapshot<'_> {
         };
         let found = found.filter(|record| !record.header.is_expired(self.now));
         core.counters.got(1, u64::from(found.is_some()));
-        Ok(found.map(|record| Value::new(record.value, Pin::Elsewhere)))
+        found.map(|record| core.value(record, Pin::Elsewhere)).transpose()
     }
 
     /// True if the key has a value.

@@ -8,10 +8,10 @@ use crate::clock::Stamps;
 use crate::core::Fixed;
 use crate::extent::{Extent, Geometry};
 use crate::format::index_page::slot_hash;
-use crate::format::record::Record;
 use crate::format::roster::{NAMED_LOG, NamedExtent};
 use crate::format::segment::{Kind, SegmentHeader};
 use crate::log::Log;
+use crate::opened::Opened;
 use crate::root::SEQNO_LIMIT;
 use crate::segment::{HEADER_LEN, Segment, Style};
 
@@ -138,7 +138,7 @@ fn walk(
         if !segment.fits(geometry, len) || tail.next_seqno > limit {
             break;
         }
-        segment.push(slot_hash(record.header.hash64.get()), record.key, record.header);
+        segment.push(slot_hash(record.header.hash64.get()), record.key(), record.header);
         tail.next_seqno += 1;
         tail.scanned += 1;
         tail.bytes += len;
@@ -161,10 +161,9 @@ pub(crate) fn next_record<'a>(
     geometry: Geometry,
     segment: &Segment,
     seqno: Option<u64>,
-) -> Option<Record<'a>> {
+) -> Option<Opened<'a>> {
     let room = geometry.paddr(segment.extent.page_count).checked_sub(segment.len)?;
-    let bytes = log.bytes(segment.end_paddr(geometry), usize::try_from(room).ok()?)?;
-    let record = Record::decode(bytes)?;
+    let record = log.record_within(segment.end_paddr(geometry), room)?;
     let is_next = match seqno {
         Some(seqno) => record.header.seqno.get() == seqno,
         None => record.header.is_moved() && record.header.seqno.get() < SEQNO_LIMIT,

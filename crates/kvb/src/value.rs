@@ -6,17 +6,15 @@ use std::sync::Arc;
 
 use arc_swap::Guard;
 
+use crate::text::Text;
 use crate::view::View;
 
 /// A value borrowed from the bucket's mapping, or a copy of one. While it is held, the space it lies in is not reused.
 pub struct Value<'a> {
-    bytes: Bytes<'a>,
+    bytes: Text<'a>,
+    /// Where it begins among them.
+    from: usize,
     _pin: Pin,
-}
-
-enum Bytes<'a> {
-    Lent(&'a [u8]),
-    Copied(Box<[u8]>),
 }
 
 /// Keeps alive what a value was found through.
@@ -30,12 +28,13 @@ pub(crate) enum Pin {
 }
 
 impl<'a> Value<'a> {
-    pub(crate) fn new(bytes: &'a [u8], pin: Pin) -> Value<'a> {
-        Value { bytes: Bytes::Lent(bytes), _pin: pin }
+    pub(crate) fn new(bytes: Text<'a>, from: usize, pin: Pin) -> Value<'a> {
+        Value { bytes, from, _pin: pin }
     }
 
-    pub(crate) fn copied(bytes: &[u8]) -> Value<'static> {
-        Value { bytes: Bytes::Copied(bytes.into()), _pin: Pin::Elsewhere }
+    /// One that needs nothing of the bucket any more.
+    pub(crate) fn detached(self) -> Value<'static> {
+        Value { bytes: self.bytes.detached(), from: self.from, _pin: Pin::Elsewhere }
     }
 }
 
@@ -43,10 +42,7 @@ impl Deref for Value<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match &self.bytes {
-            Bytes::Lent(bytes) => bytes,
-            Bytes::Copied(bytes) => bytes,
-        }
+        self.bytes.get(self.from..).unwrap_or(&[])
     }
 }
 

@@ -277,8 +277,12 @@ impl Core {
         let mut failed = Ok(());
         for overlay in view.overlays() {
             overlay.for_each(|hash, entry| {
-                let Some((header, key)) = self.log.head(entry & !DELETE_BIT) else { return };
-                let found = view.image.find_at(&self.log, hash, key, view.gone.as_deref());
+                let paddr = entry & !DELETE_BIT;
+                let Some((header, key)) = self.log.header(paddr).zip(self.log.try_key(paddr))
+                else {
+                    return;
+                };
+                let found = view.image.find_at(&self.log, hash, &key, view.gone.as_deref());
                 match found {
                     Err(error) => failed = Err(error),
                     Ok(None) => {}

@@ -7,10 +7,11 @@ use std::sync::{Arc, OnceLock};
 
 use crate::core::Fixed;
 use crate::error::Result;
-use crate::format::record::{DELETE, Record};
+use crate::format::record::DELETE;
 use crate::image::Image;
 use crate::level::Level;
 use crate::log::Log;
+use crate::opened::Opened;
 use crate::overlay::{DELETE_BIT, Lookup, Overlay, Sight};
 use crate::page_set::PageSet;
 use crate::runs::Run;
@@ -88,7 +89,7 @@ impl View {
         hash: u64,
         key: &[u8],
         sight: Sight<'_>,
-    ) -> Result<Option<Record<'a>>> {
+    ) -> Result<Option<Opened<'a>>> {
         let found = self.find_any(log, hash, key, sight)?;
         Ok(found.filter(|record| record.header.kind != DELETE))
     }
@@ -101,7 +102,7 @@ impl View {
         hash: u64,
         key: &[u8],
         sight: Sight<'_>,
-    ) -> Result<Option<Record<'a>>> {
+    ) -> Result<Option<Opened<'a>>> {
         if !self.runs.is_empty() {
             return self.find_beside_runs(log, hash, key, sight);
         }
@@ -121,10 +122,10 @@ impl View {
         hash: u64,
         key: &[u8],
         sight: Sight<'_>,
-    ) -> Result<Option<Record<'a>>> {
-        let mut newest: Option<Record<'a>> = None;
-        let mut consider = |record: Record<'a>| {
-            if newest.is_none_or(|newest| newest.header.seqno.get() < record.header.seqno.get()) {
+    ) -> Result<Option<Opened<'a>>> {
+        let mut newest: Option<Opened<'a>> = None;
+        let mut consider = |record: Opened<'a>| {
+            if newest.as_ref().is_none_or(|newest| newest.seqno() < record.seqno()) {
                 newest = Some(record);
             }
         };
@@ -182,7 +183,7 @@ impl View {
         let (mut known, mut puts, mut put_bytes, mut delete_bytes) = (0_u64, 0_u64, 0_u64, 0_u64);
         let shown = overlay.sample(SAMPLE, |hash, entry| {
             known += u64::from(self.has_below(log, overlay, hash));
-            let len = log.head(entry & !DELETE_BIT).map_or(0, |(header, _)| header.record_len());
+            let len = log.header(entry & !DELETE_BIT).map_or(0, |header| header.record_len());
             if entry & DELETE_BIT == 0 {
                 puts += 1;
                 put_bytes += len;

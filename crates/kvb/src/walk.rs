@@ -132,7 +132,7 @@ fn read_records(
         if segment.len > u64::from(OFFSET_MAX) {
             break;
         }
-        segment.push(slot_hash(record.header.hash64.get()), record.key, record.header);
+        segment.push(slot_hash(record.header.hash64.get()), record.key(), record.header);
     }
     if is_moved {
         segment.settle_seqnos();

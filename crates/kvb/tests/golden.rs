@@ -29,7 +29,7 @@ use kvb::format::free_map::{self, FreeExtent, FreeMapHead};
 use kvb::format::index_page::{self, IndexPageHeader, IndexSlot};
 use kvb::format::journal::JournalEntry;
 use kvb::format::meta::{self, Meta, MetaHead, Section};
-use kvb::format::record::{self, Record, RecordHeader, Stamp};
+use kvb::format::record::{self, Framed, RecordHeader, Stamp};
 use kvb::format::roster::{NamedExtent, Roster, RosterHead, SegmentEntry};
 use kvb::format::run::RunEntry;
 use kvb::format::segment::{Kind, SegmentHeader};
@@ -354,7 +354,7 @@ fn accepts(name: &str, bytes: &[u8]) -> bool {
         "SegmentHeader" => SegmentHeader::decode(bytes).is_some(),
         "RecordHeader" => RecordHeader::decode(bytes).is_some(),
         "JournalEntry" => JournalEntry::decode(bytes).is_some(),
-        "Record" => Record::decode(bytes).is_some(),
+        "Record" => Framed::decode(bytes).is_some(),
         "Footer" => Footer::decode(bytes).is_some(),
         "Roster" => Roster::decode(bytes, EPOCH, UUID, ROSTER_CRC).is_some(),
         "Meta" => Meta::decode(&in_extent(bytes), meta::KIND_SIDE, UUID).is_some(),
@@ -496,8 +496,8 @@ fn wholes_are_what_the_vectors_say() {
 fn check_record(vector: &Value, bytes: &[u8]) {
     let header: RecordHeader = read("RecordHeader", &vector["header"]);
     let (key, value) = (from_hex(text(vector, "key")), from_hex(text(vector, "value")));
-    let found = Record::decode(bytes).unwrap();
-    assert_eq!((*found.header, found.key, found.value), (header, &key[..], &value[..]));
+    let found = Framed::decode(bytes).unwrap();
+    assert_eq!((*found.header, found.key(), found.value()), (header, &key[..], &value[..]));
     assert_eq!(header.record_len(), u64::try_from(bytes.len()).unwrap());
     let mut written = Vec::new();
     record::push(&mut written, header.kind, &key, &value, header.ttl_secs.get());

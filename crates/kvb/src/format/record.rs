@@ -14,6 +14,14 @@ pub const PUT: u8 = 0;
 pub const DELETE: u8 = 1;
 /// The stored value is the value.
 pub const ENC_RAW: u8 = 0;
+/// The stored value is the value's length as a varint and a zstd frame.
+pub const ENC_ZSTD: u8 = 1;
+/// The same, and the frame names a dictionary.
+pub const ENC_DICTIONARY: u8 = 2;
+/// Bit of `enc`: key and stored value are encrypted, and a tag follows them.
+pub const ENC_AEAD: u8 = 128;
+/// Bytes of the tag.
+pub const TAG: usize = 16;
 /// `reserved16`: last record of a batch.
 pub const MARK_COMMIT: u16 = 1 << 0;
 /// `reserved16`: moved by compaction, committed by itself.
@@ -56,7 +64,20 @@ impl RecordHeader {
         RecordHeader::SIZE as u64
             + u64::from(self.key_len.get())
             + u64::from(self.val_len.get())
+            + if self.is_encrypted() { TAG as u64 } else { 0 }
             + TRAILER as u64
+    }
+
+    /// True if key and value are encrypted.
+    #[inline]
+    pub fn is_encrypted(&self) -> bool {
+        self.enc & ENC_AEAD != 0
+    }
+
+    /// How the value is stored, encrypted or not.
+    #[inline]
+    pub fn form(&self) -> u8 {
+        self.enc & !ENC_AEAD
     }
 
     /// Nanosecond at which the record expires, `u64::MAX` if never.
@@ -101,50 +122,62 @@ impl RecordHeader {
     }
 
     fn is_sane(&self) -> bool {
-        let kind_fits = match self.kind {
-            PUT => true,
-            DELETE => self.val_len.get() == 0,
+        let form_fits = match self.kind {
+            PUT => self.form() <= ENC_DICTIONARY,
+            DELETE => self.val_len.get() == 0 && self.form() == ENC_RAW,
             _ => false,
         };
-        kind_fits && self.enc == ENC_RAW && self.key_len.get() as usize <= KEY_MAX
+        form_fits && self.key_len.get() as usize <= KEY_MAX
     }
 }
 
-/// A whole record that passed its checks, borrowed from where it lies.
+/// A whole record whose CRCs held, as it lies.
 #[derive(Clone, Copy, Debug)]
-pub struct Record<'a> {
-    /// Its header, where it lies too: a copy would be the greatest part of it.
+pub struct Framed<'a> {
+    /// Its header.
     pub header: &'a RecordHeader,
-    /// Its key.
-    pub key: &'a [u8],
-    /// Its stored value.
-    pub value: &'a [u8],
+    /// Key and stored value, encrypted if the header says so.
+    pub body: &'a [u8],
+    /// The tag, if they are; otherwise nothing.
+    pub tag: &'a [u8],
 }
 
-impl<'a> Record<'a> {
+impl<'a> Framed<'a> {
     /// Decodes the record at the start of `bytes`, with all its checks.
-    pub fn decode(bytes: &'a [u8]) -> Option<Record<'a>> {
+    pub fn decode(bytes: &'a [u8]) -> Option<Framed<'a>> {
         let header = RecordHeader::decode(bytes)?;
-        Record::decode_body(header, bytes)
+        Framed::decode_body(header, bytes)
     }
 
     /// Decodes the record whose header was read from the start of `bytes`, checking the record CRC,
     /// which covers the header too.
     #[inline]
-    pub fn decode_body(header: &'a RecordHeader, bytes: &'a [u8]) -> Option<Record<'a>> {
-        let record = Record::split(header, bytes)?;
-        let covered = bytes.get(..RecordHeader::SIZE + record.key.len() + record.value.len())?;
-        let stored = bytes.get(covered.len()..covered.len() + TRAILER)?;
+    pub fn decode_body(header: &'a RecordHeader, bytes: &'a [u8]) -> Option<Framed<'a>> {
+        let record = Framed::split(header, bytes)?;
+        let len = RecordHeader::SIZE + record.body.len() + record.tag.len();
+        let (covered, behind) = bytes.split_at_checked(len)?;
+        let stored = behind.get(..TRAILER)?;
         (crc(covered).to_le_bytes() == stored && header.is_sane()).then_some(record)
     }
 
-    /// Splits bytes into key and value as the header says, without checking any CRC.
+    /// Splits bytes as the header says, without checking any CRC.
     #[inline]
-    pub fn split(header: &'a RecordHeader, bytes: &'a [u8]) -> Option<Record<'a>> {
-        let body = bytes.get(RecordHeader::SIZE..)?;
-        let (key, rest) = body.split_at_checked(header.key_len.get() as usize)?;
-        let value = rest.get(..header.val_len.get() as usize)?;
-        Some(Record { header, key, value })
+    pub fn split(header: &'a RecordHeader, bytes: &'a [u8]) -> Option<Framed<'a>> {
+        let rest = bytes.get(RecordHeader::SIZE..)?;
+        let len = (header.key_len.get() as usize).checked_add(header.val_len.get() as usize)?;
+        let (body, rest) = rest.split_at_checked(len)?;
+        let tag = rest.get(..if header.is_encrypted() { TAG } else { 0 })?;
+        Some(Framed { header, body, tag })
+    }
+
+    /// The key, if it is not encrypted.
+    pub fn key(&self) -> &'a [u8] {
+        self.body.get(..self.header.key_len.get() as usize).unwrap_or(&[])
+    }
+
+    /// The stored value, if it is not encrypted.
+    pub fn value(&self) -> &'a [u8] {
+        self.body.get(self.header.key_len.get() as usize..).unwrap_or(&[])
     }
 }
 

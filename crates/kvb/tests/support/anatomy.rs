@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use kvb::format::meta::{self, Meta};
-use kvb::format::record::{Record, RecordHeader};
+use kvb::format::record::{Framed, RecordHeader};
 use kvb::format::segment::{Kind, SegmentHeader};
 use kvb::format::superblock::Superblock;
 
@@ -79,7 +79,7 @@ pub(crate) fn sealed_records(file: &[u8]) -> Vec<Lying> {
     let mut records = Vec::new();
     for extent in extents(file).into_iter().filter(Found::is_sealed) {
         let mut at = extent.bytes.start + SegmentHeader::SIZE;
-        while let Some(record) = Record::decode(&file[at..extent.bytes.end]) {
+        while let Some(record) = Framed::decode(&file[at..extent.bytes.end]) {
             let end = at + usize::try_from(record.header.record_len()).unwrap();
             let key = record.key.to_vec();
             records.push(Lying { bytes: at..end, header: *record.header, key });

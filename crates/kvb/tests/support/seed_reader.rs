@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kvb::format::footer::Footer;
-use kvb::format::record::{DELETE, Record};
+use kvb::format::record::{DELETE, Framed};
 use kvb::format::segment::{Kind, SegmentHeader};
 use kvb::format::superblock::Superblock;
 
@@ -95,9 +95,9 @@ pub(crate) fn read(file: &[u8]) -> Seen {
     assert_eq!(page, superblock.segment_end_page.get(), "the walk ends past the segment region");
     // From old to new.
     for (seqno, record) in by_seqno {
-        let value = (record.header.kind != DELETE).then(|| record.value.to_vec());
+        let value = (record.header.kind != DELETE).then(|| record.value().to_vec());
         let deadline_ns = record.header.deadline_ns();
-        seen.newest.insert(record.key.to_vec(), Newest { seqno, value, deadline_ns });
+        seen.newest.insert(record.key().to_vec(), Newest { seqno, value, deadline_ns });
     }
     seen
 }
@@ -111,7 +111,7 @@ fn records<'a>(extent: &'a [u8], header: &SegmentHeader, page: u64) -> Vec<Recor
     }
     let size = usize::try_from(header.segment_size.get()).unwrap();
     let mut next_seqno = header.base_seqno.get();
-    while let Some(record) = Record::decode(&extent[at..]) {
+    while let Some(record) = Framed::decode(&extent[at..]) {
         if size == 0 && record.header.seqno.get() != next_seqno {
             break;
         }
