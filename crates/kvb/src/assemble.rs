@@ -9,10 +9,12 @@ use host::{Disk, Env};
 
 use crate::bulletin::Bulletin;
 use crate::clock::Clock;
-use crate::core::{Core, Mode, Supply};
-use crate::error::Result;
+use crate::codec::Codec;
+use crate::core::{Core, Fixed, Mode, Supply};
+use crate::error::{Error, Result};
 use crate::extent::{Extent, Geometry};
 use crate::format::roster::{SEGMENT_MOVED, SegmentEntry};
+use crate::format::superblock::FLAG_ZSTD;
 use crate::image::Image;
 use crate::keeper::{DEAD_MAX_MIN, Keeper, Kept};
 use crate::log::Log;
@@ -27,6 +29,7 @@ use crate::sealed::{Hold, Sealed};
 use crate::segment::Segment;
 use crate::snapshot::Snapshots;
 use crate::space::Space;
+use crate::squeeze;
 use crate::stats::Counters;
 use crate::throttle::Throttle;
 use crate::tidy::Tidy;
@@ -61,6 +64,7 @@ pub(crate) fn assemble(
     let has_runs = !view.runs.is_empty();
     let position = parts.position();
     let hash = fixed.hash();
+    let session_salt = if fixed.is_encrypted() { random_salt(&*env) } else { [0; 16] };
     let ring =
         Ring::new(geometry, fixed.journal_start_page, fixed.journal_page_count, parts.ring.next);
     Ok(Core {
@@ -74,6 +78,8 @@ pub(crate) fn assemble(
         },
         bulletin,
         hash,
+        codec: codec(&fixed, options)?,
+        session_salt,
         log,
         clock,
         view: ArcSwap::from_pointee(view),
@@ -110,6 +116,23 @@ pub(crate) fn assemble(
         counters: Counters::default(),
         fixed,
     })
+}
+
+/// Sixteen random bytes.
+pub(crate) fn random_salt(env: &dyn Env) -> [u8; 16] {
+    let wide = u128::from(env.random_u64()) << 64 | u128::from(env.random_u64());
+    wide.to_le_bytes()
+}
+
+fn codec(fixed: &Fixed, options: &Options) -> Result<Codec> {
+    let is_compressed = fixed.flags & FLAG_ZSTD != 0;
+    if is_compressed && !squeeze::IS_AVAILABLE {
+        return Err(Error::Invalid(
+            "the bucket has compressed values, and this build cannot read them: its feature `zstd` is off",
+        ));
+    }
+    let level = is_compressed.then_some(options.compression_level);
+    Ok(Codec::new(level, options.compression_min, fixed.max_value))
 }
 
 /// Every moved record that is registered is in the image or gets into the overlay before it is frozen.
@@ -202,7 +225,7 @@ fn build_view(
             Some(run) => Layer::Run(*run),
             None => {
                 report.runs_rebuilt += 1;
-                Layer::Rescanned(rescan(log, geometry, &sealed.entry)?)
+                Layer::Rescanned(rescan(log, &parts.fixed, &sealed.entry)?)
             }
         });
     }

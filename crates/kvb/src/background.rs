@@ -14,7 +14,7 @@ use crate::image::Image;
 use crate::keeper::RESERVE;
 use crate::overlay::Overlay;
 use crate::runs::Run;
-use crate::segment::{HEADER_LEN, sealed_page_count};
+use crate::segment::sealed_page_count;
 use crate::segment_sums::SegmentSums;
 use crate::view::{Frozen, View};
 use crate::writer::Writer;
@@ -28,7 +28,8 @@ impl Core {
         deletes_only: bool,
     ) -> Result<NamedExtent> {
         let geometry = self.geometry();
-        let least = sealed_page_count(geometry, self.fixed.style(), HEADER_LEN + first_len, 1);
+        let style = self.fixed.style();
+        let least = sealed_page_count(geometry, style, style.header_len() + first_len, 1);
         let enough = geometry.pages(remaining + remaining / 4) + 2;
         for _ in 0..2 {
             if let Some(extent) = self.pick_extent(least, enough, deletes_only) {
@@ -50,7 +51,7 @@ impl Core {
             keeper.tend(self)?;
         }
         let style = self.fixed.style();
-        let least = sealed_page_count(self.geometry(), style, HEADER_LEN + first_len, 1);
+        let least = sealed_page_count(self.geometry(), style, style.header_len() + first_len, 1);
         let named = keeper.name_extent(self, least.max(self.fixed.segment_page_max), NAMED_LOG)?;
         keeper.checkpoint(self)?;
         Ok(named)

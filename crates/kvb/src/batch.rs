@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
+use crate::codec::Codec;
 use crate::error::{Error, Result};
-use crate::format::record::{self, DELETE, KEY_MAX, PUT};
+use crate::format::record::{self, DELETE, ENC_RAW, Framed, KEY_MAX, PUT, RecordHeader};
 
 /// Mutations in the order they were added; the last one on a key wins.
 #[derive(Clone, Debug, Default)]
@@ -77,6 +78,25 @@ impl Batch {
         self.count += 1;
         self.puts += u64::from(kind == PUT);
         self
+    }
+
+    /// The same mutations with values in the form they are stored in, and whatever else `enc` asks for.
+    pub(crate) fn stored_by(self, codec: &Codec, enc: u8) -> Batch {
+        if codec.level().is_none() && enc == 0 {
+            return self;
+        }
+        let mut bytes = Vec::with_capacity(self.bytes.len());
+        let mut rest = self.bytes.as_slice();
+        while let Some(record) = RecordHeader::of(rest).and_then(|head| Framed::split(head, rest)) {
+            let header = record.header;
+            let ttl_secs = header.ttl_secs.get();
+            record::push_with(&mut bytes, header.kind, record.key(), ttl_secs, enc, |bytes| {
+                if header.kind == PUT { codec.store(record.value(), bytes) } else { ENC_RAW }
+            });
+            let len = usize::try_from(header.record_len()).unwrap_or(usize::MAX);
+            rest = rest.get(len..).unwrap_or(&[]);
+        }
+        Batch { bytes, ..self }
     }
 
     /// Refuses keys and values over the limits.

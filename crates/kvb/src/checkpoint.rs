@@ -3,6 +3,8 @@
 //! Order of every checkpoint: sync what it names; superblock B; sync; superblock A; sync. A crash in it leaves at
 //! least one whole superblock, old or new.
 
+use std::sync::Arc;
+
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 
@@ -11,11 +13,13 @@ use crate::error::{Error, Result};
 use crate::extent::Extent;
 use crate::format::extension::{self, Extension};
 use crate::format::free_map::{self, FreeExtent};
-use crate::format::meta::{self, Meta, MetaHead, Section};
+use crate::format::key_block::{self, KeyBlock};
+use crate::format::meta::{self, MetaHead};
 use crate::format::roster::{self, Roster};
 use crate::format::superblock::{MAGIC, Superblock, VERSION_MAJOR, VERSION_MINOR};
 use crate::keeper::{Keeper, Retired, TablePlace};
-use crate::segment::meta_page;
+use crate::segment::meta_extent;
+use crate::vault::Keys;
 
 /// Entries of each kind that a roster keeps room for.
 const ROSTER_SPARE: usize = 12;
@@ -74,7 +78,10 @@ impl Keeper {
         }
         self.epoch += 1;
         for page in [self.b_page, 0] {
-            let bytes = self.superblock_page(&core.fixed, position, core.clock.newest(), page);
+            let sealed = core.log.keys().map(|keys| (keys, core.session_salt));
+            let sealed = sealed.as_ref().map(|(keys, salt)| (&**keys, salt));
+            let bytes =
+                self.superblock_page(&core.fixed, position, core.clock.newest(), page, sealed);
             core.disk
                 .write_at(geometry.paddr(page), &bytes)
                 .map_err(Error::io("write a superblock"))?;
@@ -92,6 +99,7 @@ impl Keeper {
         position: Position,
         clock_unix_ns: u64,
         self_page: u64,
+        sealed: Option<(&Keys, &[u8; 16])>,
     ) -> Vec<u8> {
         let superblock = Superblock {
             magic: U32::new(MAGIC),
@@ -126,7 +134,8 @@ impl Keeper {
         }
         .encode(self.epoch, fixed.uuid);
         let roster_crc = roster.last_chunk().copied().map_or(0, u32::from_le_bytes);
-        let table = self.table.unwrap_or(TablePlace { extent: Extent::new(0, 0), id: 0 });
+        let table =
+            self.table.unwrap_or(TablePlace { extent: Extent::new(0, 0), id: 0, key_no: 0 });
         let extension = Extension {
             magic: U32::new(extension::MAGIC),
             length: U16::new(u16::try_from(Extension::SIZE).expect("fits a sector")),
@@ -149,7 +158,10 @@ impl Keeper {
             index_page_min: U64::new(fixed.index_page_min),
             max_value: U32::new(fixed.max_value),
             segment_page_max: U32::new(u32::try_from(fixed.segment_page_max).unwrap_or(u32::MAX)),
-            hash_key: fixed.hash_key,
+            hash_key: match sealed {
+                Some((keys, _)) => keys.current.wrap_hash_key(fixed.hash_key),
+                None => fixed.hash_key,
+            },
             roster_crc32c: U32::new(roster_crc),
             bulletin_page: U64::new(fixed.bulletin_page),
             image_gone: U64::new(self.image_gone),
@@ -162,17 +174,43 @@ impl Keeper {
         page.resize(roster::OFFSET, 0);
         page.extend_from_slice(&roster);
         page.resize(fixed.geometry.page_len(), 0);
+        if let Some((keys, session_salt)) = sealed {
+            self.key_block(keys, session_salt)
+                .place(&mut page, |before, behind| keys.current.page_mac(before, behind));
+        }
         page
+    }
+
+    fn key_block(&self, keys: &Keys, session_salt: &[u8; 16]) -> KeyBlock {
+        let old = keys.old.as_deref();
+        KeyBlock {
+            magic: U32::new(key_block::MAGIC),
+            length: U16::new(u16::try_from(KeyBlock::SIZE).expect("fits a sector")),
+            key_no: U16::new(keys.current.no),
+            key_id: U64::new(keys.current.id),
+            key_check: keys.current.check(),
+            old_key_no: U16::new(old.map_or(0, |old| old.no)),
+            image_key_no: U16::new(self.image.key_no),
+            table_key_no: U16::new(self.table.map_or(0, |table| table.key_no)),
+            book_key_no: U16::new(0),
+            old_key_id: U64::new(old.map_or(0, |old| old.id)),
+            old_key_check: old.map_or([0; 16], |old| old.check()),
+            session_salt: *session_salt,
+            mac: [0; 16],
+            crc32c: U32::new(0),
+        }
     }
 
     /// Writes the table of all segments to an extent of its own. The checkpoint that follows syncs and names it.
     pub(crate) fn write_table(&mut self, core: &Core) -> Result<()> {
         let geometry = core.geometry();
-        let body = meta::body_offset(1);
         let entries: Vec<_> = self.segments.values().map(|kept| kept.entry).collect();
-        let bytes = entries.as_bytes();
+        let bytes = entries.as_bytes().to_vec();
         let len = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
-        let pages = geometry.pages(len(body + bytes.len()));
+        let key = core.log.keys().map(|keys| Arc::clone(&keys.current));
+        let macs = if key.is_some() { 2 * meta::MAC_LEN } else { 0 };
+        let body = meta::body_offset(1 + usize::from(key.is_some()));
+        let pages = geometry.pages(len(body + bytes.len() + macs));
         let extent = match self.allot(core, pages) {
             Err(Error::NoSpace) => {
                 let spare = self.table_spare.take_if(|spare| spare.page_count >= pages);
@@ -184,7 +222,7 @@ impl Keeper {
         let head = MetaHead {
             magic: U32::new(meta::MAGIC),
             kind: U16::new(meta::KIND_TABLE),
-            section_count: U16::new(1),
+            section_count: U16::new(0),
             file_uuid_hi: U64::new(core.fixed.uuid.0),
             file_uuid_lo: U64::new(core.fixed.uuid.1),
             id: U64::new(id),
@@ -193,19 +231,13 @@ impl Keeper {
             seqno: U64::new(self.tail_seqno),
             page_count: U64::new(extent.page_count),
         };
-        let section = Section {
-            kind: U32::new(meta::SECTION_TABLE),
-            crc32c: U32::new(crate::format::crc(bytes)),
-            offset: U64::new(len(body)),
-            length: U64::new(len(bytes.len())),
-        };
-        let mut page = meta_page(geometry, 0, &Meta { head, sections: vec![section] });
-        page.resize(body, 0);
-        page.extend_from_slice(bytes);
+        let page =
+            meta_extent(geometry, 0, head, vec![(meta::SECTION_TABLE, bytes)], key.as_deref());
         core.disk
             .write_at(geometry.paddr(extent.start_page), &page)
             .map_err(Error::io("write the segment table"))?;
-        let old = self.table.replace(TablePlace { extent, id });
+        let key_no = key.map_or(0, |key| key.no);
+        let old = self.table.replace(TablePlace { extent, id, key_no });
         let epoch = self.epoch + 1;
         self.retired.extend(old.map(|old| Retired {
             extent: old.extent,

@@ -14,11 +14,13 @@ use host::{Disk, Env};
 
 use crate::bulletin::Bulletin;
 use crate::clock::Clock;
+use crate::codec::Codec;
 use crate::error::{Error, Result};
 use crate::extent::Geometry;
-use crate::format::extension::HASH_SIP;
+use crate::format::extension::HASH_XXH3;
+use crate::format::record::ENC_AEAD;
 use crate::format::roster::NamedExtent;
-use crate::format::superblock::FLAG_NO_DIRECTORY;
+use crate::format::superblock::{FLAG_ENCRYPTED, FLAG_NO_DIRECTORY};
 use crate::hash::KeyHash;
 use crate::keeper::Keeper;
 use crate::log::Log;
@@ -53,7 +55,17 @@ pub(crate) struct Fixed {
 impl Fixed {
     /// The hash of keys.
     pub(crate) fn hash(&self) -> KeyHash {
-        if self.hash_kind == HASH_SIP { KeyHash::sip(&self.hash_key) } else { KeyHash::Xxh3 }
+        if self.hash_kind == HASH_XXH3 { KeyHash::Xxh3 } else { KeyHash::sip(&self.hash_key) }
+    }
+
+    /// What `enc` of every record has beside the form of its value.
+    pub(crate) fn enc(&self) -> u8 {
+        if self.is_encrypted() { ENC_AEAD } else { 0 }
+    }
+
+    /// True if records are encrypted.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.flags & FLAG_ENCRYPTED != 0
     }
 
     /// How segments of the log are sealed.
@@ -62,6 +74,8 @@ impl Fixed {
             has_directory: self.flags & FLAG_NO_DIRECTORY == 0,
             is_moved: false,
             is_guard: false,
+            is_encrypted: self.is_encrypted(),
+            is_salted: self.is_encrypted(),
         }
     }
 }
@@ -131,6 +145,9 @@ pub(crate) struct Core {
     /// A writer's.
     pub(crate) bulletin: Option<Bulletin>,
     pub(crate) hash: KeyHash,
+    /// Random, for the salts of segments begun while the bucket is open.
+    pub(crate) session_salt: [u8; 16],
+    pub(crate) codec: Codec,
     pub(crate) log: Log,
     pub(crate) clock: Clock,
     pub(crate) view: ArcSwap<View>,

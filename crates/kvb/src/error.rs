@@ -39,6 +39,18 @@ pub enum Error {
         /// What this code knows.
         supported: u16,
     },
+    /// The bucket is encrypted, and nobody gave the key. Open it with [`Options::keys`](crate::Options::keys).
+    #[error("the bucket is encrypted and key {id} was not given")]
+    KeyMissing {
+        /// What the bucket calls the key.
+        id: u64,
+    },
+    /// The key given is not the one the bucket was made with.
+    #[error("the key given as key {id} is not the one this bucket is encrypted with")]
+    KeyWrong {
+        /// What the bucket calls the key.
+        id: u64,
+    },
     /// The caller's mistake; nothing was changed.
     #[error("{0}")]
     Invalid(&'static str),

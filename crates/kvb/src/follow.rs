@@ -9,8 +9,7 @@ use crate::format::index_page::slot_hash;
 use crate::format::record::DELETE;
 use crate::format::roster::{NAMED_LOG, NamedExtent};
 use crate::overlay::DELETE_BIT;
-use crate::root::choose;
-use crate::segment::HEADER_LEN;
+use crate::root::{Unlock, choose};
 use crate::tail::{begun_segment, next_record};
 use crate::unsealed::Unsealed;
 use crate::view::{Segments, View};
@@ -60,7 +59,9 @@ impl Core {
     fn go_to_next_segment(&self, writer: &mut Writer) -> Result<bool> {
         let len = self.disk.len().map_err(Error::io("read the bucket's length"))?;
         self.log.cover(len)?;
-        let root = choose(&*self.disk, len)?;
+        let keys = self.log.keys();
+        let unlock = keys.as_deref().map_or(Unlock::With(None), Unlock::Known);
+        let root = choose(&*self.disk, len, unlock)?;
         let geometry = self.geometry();
         let is_log = |named: &&NamedExtent| named.kind.get() == NAMED_LOG;
         let next = root.roster.named.iter().filter(is_log).find_map(|named| {
@@ -69,7 +70,7 @@ impl Core {
         });
         let Some(mut segment) = next else { return Ok(false) };
         let start = geometry.paddr(segment.extent.start_page);
-        let unsealed = Arc::new(Unsealed::new(segment.seg_id, start, HEADER_LEN));
+        let unsealed = Arc::new(Unsealed::new(segment.seg_id, start, segment.len, segment.len));
         segment.unsealed = Some(Arc::clone(&unsealed));
         self.change_view(|view| {
             let mut segments = Segments::clone(&view.segments);

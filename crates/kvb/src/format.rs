@@ -15,11 +15,13 @@ pub mod footer;
 pub mod free_map;
 pub mod index_page;
 pub mod journal;
+pub mod key_block;
 pub mod meta;
 pub mod record;
 pub mod roster;
 pub mod run;
 pub mod segment;
+pub mod stored;
 pub mod superblock;
 
 use std::fmt;
@@ -91,6 +93,8 @@ pub enum What {
     Record,
     /// A sealed segment's run.
     Run,
+    /// A compressed value, in a record that holds.
+    Value,
 }
 
 impl fmt::Display for What {
@@ -103,6 +107,7 @@ impl fmt::Display for What {
             What::SegmentFooter => "segment footer",
             What::Record => "record",
             What::Run => "run",
+            What::Value => "compressed value",
         })
     }
 }

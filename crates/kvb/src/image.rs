@@ -37,6 +37,8 @@ pub(crate) struct ImagePlace {
     pub(crate) seqno: u64,
     /// And every record moved to segments with ids up to this.
     pub(crate) seg_id: u64,
+    /// Number of the key its pages are under, if there is one.
+    pub(crate) key_no: u16,
 }
 
 impl ImagePlace {
@@ -162,7 +164,14 @@ impl Image {
 
     /// An empty image that is nowhere on disk.
     pub(crate) fn void(geometry: Geometry) -> Image {
-        let place = ImagePlace { extent: Extent::new(0, 2), id: 0, used: 0, seqno: 0, seg_id: 0 };
+        let place = ImagePlace {
+            extent: Extent::new(0, 2),
+            id: 0,
+            used: 0,
+            seqno: 0,
+            seg_id: 0,
+            key_no: 0,
+        };
         Image { is_void: true, ..Image::new(place, geometry) }
     }
 
@@ -247,8 +256,16 @@ impl Image {
     fn check_now(&self, log: &Log, page: u64, word: &AtomicU64) -> Result<()> {
         let pageid = self.place.first_page() + page;
         let at = self.geometry.paddr(pageid);
+        let check = |bytes| {
+            let Some(keys) = log.keys() else {
+                return index_page::check_page(bytes, self.place.id, pageid, None);
+            };
+            let key = keys.of(self.place.key_no)?;
+            let mac = |before: &[u8], behind: &[u8]| key.image_mac(before, behind);
+            index_page::check_page(bytes, self.place.id, pageid, Some(&mac))
+        };
         log.bytes(at, self.geometry.page_len())
-            .and_then(|bytes| index_page::check_page(bytes, self.place.id, pageid))
+            .and_then(check)
             .ok_or_else(|| Error::corrupt(What::IndexPage, at))?;
         word.fetch_or(1 << (page % 64), Ordering::Relaxed);
         Ok(())

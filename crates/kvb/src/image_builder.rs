@@ -4,9 +4,11 @@
 //! put in when all pages are written; nobody reads the image yet.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use zerocopy::little_endian::U64;
 
+use crate::cipher::BucketKey;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::extent::Extent;
@@ -25,6 +27,8 @@ pub(crate) struct ImageBuilder<'a> {
     first_page: u64,
     page_count: u64,
     id: u64,
+    /// What vouches for the pages in an encrypted bucket.
+    key: Option<Arc<BucketKey>>,
     slot_shift: u32,
     /// First position that is still free.
     next: u64,
@@ -41,7 +45,13 @@ pub(crate) struct ImageBuilder<'a> {
 
 impl<'a> ImageBuilder<'a> {
     /// A builder for the pages behind the first of an extent.
-    pub(crate) fn new(core: &'a Core, extent: Extent, id: u64, keys: u64) -> ImageBuilder<'a> {
+    pub(crate) fn new(
+        core: &'a Core,
+        extent: Extent,
+        id: u64,
+        keys: u64,
+        key: Option<Arc<BucketKey>>,
+    ) -> ImageBuilder<'a> {
         let geometry = core.geometry();
         let slots_per_page = index_page::slots_per_page(geometry.page_size);
         ImageBuilder {
@@ -49,6 +59,7 @@ impl<'a> ImageBuilder<'a> {
             first_page: extent.start_page + 1,
             page_count: extent.page_count - 1,
             id,
+            key,
             slot_shift: slots_per_page.ilog2(),
             next: 0,
             used: 0,
@@ -104,8 +115,15 @@ impl<'a> ImageBuilder<'a> {
     /// Seals the page being filled as the image's page `index`.
     fn seal_page(&mut self, index: u64) -> Result<()> {
         let used = std::mem::take(&mut self.page_used);
-        index_page::seal_page(&mut self.page, self.id, self.first_page + index, used)
-            .ok_or(Error::Invalid("page too small"))
+        let pageid = self.first_page + index;
+        let sealed = match &self.key {
+            None => index_page::seal_page(&mut self.page, self.id, pageid, used, None),
+            Some(key) => {
+                let mac = |before: &[u8], behind: &[u8]| key.image_mac(before, behind);
+                index_page::seal_page(&mut self.page, self.id, pageid, used, Some(&mac))
+            }
+        };
+        sealed.ok_or(Error::Invalid("page too small"))
     }
 
     fn finish_page(&mut self) -> Result<()> {

@@ -81,6 +81,8 @@ pub(crate) struct Kept {
 pub(crate) struct TablePlace {
     pub(crate) extent: Extent,
     pub(crate) id: u64,
+    /// Number of the key it is under, if there is one.
+    pub(crate) key_no: u16,
 }
 
 /// Superblock state and space.

@@ -10,11 +10,14 @@ use std::sync::{Arc, OnceLock};
 
 use host::{Disk, Mapping};
 
+use crate::cipher::SegmentCipher;
 use crate::error::{Error, Result, What};
 use crate::format::record::{Framed, KEY_MAX, RecordHeader};
+use crate::format::segment::{SALT_LEN, SegmentHeader};
 use crate::hash::KeyHash;
 use crate::opened::Opened;
 use crate::text::Text;
+use crate::vault::{Keys, Vault};
 
 /// Records at least this long are checked once per open.
 const CHECK_ONCE: u64 = 4096;
@@ -28,16 +31,19 @@ pub(crate) struct Log {
     mappings: [OnceLock<Mapping>; MAPPINGS],
     current: AtomicUsize,
     checked: Checked,
+    /// Of an encrypted bucket.
+    vault: Option<Vault>,
 }
 
 impl Log {
     /// Maps the file.
-    pub(crate) fn new(disk: Arc<dyn Disk>, len: u64) -> Result<Log> {
+    pub(crate) fn new(disk: Arc<dyn Disk>, len: u64, vault: Option<Vault>) -> Result<Log> {
         let log = Log {
             disk,
             mappings: [const { OnceLock::new() }; MAPPINGS],
             current: AtomicUsize::new(0),
             checked: Checked { parts: [const { OnceLock::new() }; PARTS] },
+            vault,
         };
         let first = log.disk.map(len).map_err(Error::io("map the bucket"))?;
         first.advise_random();
@@ -61,6 +67,22 @@ impl Log {
         slot.get_or_init(|| mapping);
         self.current.store(current + 1, Ordering::Release);
         Ok(())
+    }
+
+    /// Keys and ciphers, of an encrypted bucket.
+    pub(crate) fn vault(&self) -> Option<&Vault> {
+        self.vault.as_ref()
+    }
+
+    /// The keys now, of an encrypted bucket.
+    pub(crate) fn keys(&self) -> Option<Arc<Keys>> {
+        self.vault.as_ref().map(|vault| vault.keys.load_full())
+    }
+
+    /// The cipher of the segment a byte is in, and where that starts.
+    pub(crate) fn cipher(&self, paddr: u64) -> Option<(u64, Arc<SegmentCipher>)> {
+        let header = |start| self.bytes(start, SegmentHeader::SIZE + SALT_LEN);
+        self.vault.as_ref()?.cipher(paddr, header)
     }
 
     /// Length of the file, as far as it can be read.
@@ -96,7 +118,7 @@ impl Log {
         let header = RecordHeader::decode(self.bytes(paddr, RecordHeader::SIZE)?)?;
         let len = Some(header.record_len()).filter(|len| *len <= room)?;
         let bytes = self.bytes(paddr, usize::try_from(len).ok()?)?;
-        Framed::decode_body(header, bytes).map(Opened::plain)
+        self.open(paddr, Framed::decode_body(header, bytes)?)
     }
 
     /// Header of the record at `paddr`, unchecked.
@@ -111,7 +133,11 @@ impl Log {
         let header = self.header(paddr)?;
         let key_len = usize::try_from(header.key_len.get()).ok().filter(|len| *len <= KEY_MAX)?;
         let key_at = paddr + u64::try_from(RecordHeader::SIZE).ok()?;
-        Some(Text::lent(self.bytes(key_at, key_len)?))
+        let key = self.bytes(key_at, key_len)?;
+        if self.vault.is_none() {
+            return Some(Text::lent(key));
+        }
+        Some(Text::owned(self.cipher(paddr)?.1.peek_key(header, key)))
     }
 
     /// Key of the record at `paddr`, unchecked; empty if there can be none.
@@ -146,7 +172,7 @@ impl Log {
             return self.try_long_record(paddr);
         }
         let bytes = self.bytes(paddr, usize::try_from(len).ok()?)?;
-        Framed::decode_body(header, bytes).map(Opened::plain)
+        self.open(paddr, Framed::decode_body(header, bytes)?)
     }
 
     fn try_long_record(&self, paddr: u64) -> Option<Opened<'_>> {
@@ -154,11 +180,27 @@ impl Log {
         let header = RecordHeader::decode(self.bytes(paddr, RecordHeader::SIZE)?)?;
         let bytes = self.bytes(paddr, usize::try_from(header.record_len()).ok()?)?;
         if self.checked.contains(paddr) {
-            return Framed::split(header, bytes).map(Opened::plain);
+            return self.open(paddr, Framed::split(header, bytes)?);
         }
-        let record = Framed::decode_body(header, bytes)?;
+        let record = self.open(paddr, Framed::decode_body(header, bytes)?)?;
         self.checked.insert(paddr);
-        Some(Opened::plain(record))
+        Some(record)
+    }
+
+    /// Opens a record whose CRCs held.
+    #[inline(always)]
+    fn open<'a>(&'a self, paddr: u64, framed: Framed<'a>) -> Option<Opened<'a>> {
+        if self.vault.is_none() {
+            return (!framed.header.is_encrypted()).then(|| Opened::plain(framed));
+        }
+        self.decrypt(paddr, &framed)
+    }
+
+    #[cold]
+    fn decrypt<'a>(&'a self, paddr: u64, framed: &Framed<'a>) -> Option<Opened<'a>> {
+        let (start, cipher) = self.cipher(paddr)?;
+        let body = cipher.open(framed, paddr - start)?;
+        Some(Opened::new(framed.header, Text::owned(body)))
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arc_swap::Guard;
+use zerocopy::IntoBytes;
 
 use crate::core::Core;
 use crate::error::{Corrupt, Error, Result, What};
@@ -87,7 +88,14 @@ impl Core {
     /// The value of a record, if what is stored is not it.
     #[inline]
     pub(crate) fn expand(&self, record: &Opened<'_>) -> Result<Option<Text<'static>>> {
-        if record.header.form() == ENC_RAW { Ok(None) } else { Err(Error::Invalid("compressed")) }
+        if record.header.form() == ENC_RAW {
+            return Ok(None);
+        }
+        let damaged = || {
+            let at = self.log.address(record.header.as_bytes());
+            Error::corrupt(What::Value, at.unwrap_or(0))
+        };
+        self.codec.expand(record).map(Some).ok_or_else(damaged)
     }
 
     #[inline]

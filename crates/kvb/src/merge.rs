@@ -10,16 +10,17 @@ use std::sync::atomic::Ordering;
 
 use zerocopy::little_endian::{U16, U32, U64};
 
+use crate::cipher::BucketKey;
 use crate::core::{Core, lock};
 use crate::error::{Corrupt, Error, Result, What};
 use crate::format::index_page::slots_per_page;
-use crate::format::meta::{self, Meta, MetaHead};
+use crate::format::meta::{self, MetaHead};
 use crate::image::{Image, ImagePlace};
 use crate::image_builder::ImageBuilder;
 use crate::image_walk::ImageWalk;
 use crate::keeper::Retired;
 use crate::overlay::{DELETE_BIT, Overlay};
-use crate::segment::meta_page;
+use crate::segment::meta_extent;
 use crate::segment_sums::SegmentSums;
 use crate::text::Text;
 use crate::view::{Frozen, View};
@@ -200,15 +201,23 @@ impl Core {
             (extent, SegmentSums::new(&keeper, geometry))
         };
         let id = self.env.random_u64();
-        let mut builder = ImageBuilder::new(self, extent, id, keys);
+        let key = self.log.keys().map(|keys| Arc::clone(&keys.current));
+        let mut builder = ImageBuilder::new(self, extent, id, keys, key.clone());
         let merged = self.stream(view, &frozen.overlay, &mut builder, &mut dead);
         let result = merged.and_then(|is_whole| {
             if !is_whole {
                 return Ok(None);
             }
             let (used, digest) = builder.finish()?;
-            let place = ImagePlace { extent, id, used, seqno: frozen.seqno, seg_id: frozen.seg_id };
-            self.write_image_head(&place)?;
+            let place = ImagePlace {
+                extent,
+                id,
+                used,
+                seqno: frozen.seqno,
+                seg_id: frozen.seg_id,
+                key_no: key.as_ref().map_or(0, |key| key.no),
+            };
+            self.write_image_head(&place, key.as_deref())?;
             let (at, len) = (geometry.paddr(extent.start_page), geometry.paddr(extent.page_count));
             self.disk.sync_range(at, len).map_err(Error::io("sync the new index image"))?;
             let image = Image::new(place, geometry);
@@ -356,9 +365,9 @@ impl Core {
         }
     }
 
-    fn write_image_head(&self, place: &ImagePlace) -> Result<()> {
+    fn write_image_head(&self, place: &ImagePlace, key: Option<&BucketKey>) -> Result<()> {
         let geometry = self.geometry();
-        let page = image_head(geometry, self.fixed.uuid, place);
+        let page = image_head(geometry, self.fixed.uuid, place, key);
         self.disk
             .write_at(geometry.paddr(place.extent.start_page), &page)
             .map_err(Error::io("write the new index image"))
@@ -396,6 +405,7 @@ pub(crate) fn image_head(
     geometry: crate::extent::Geometry,
     uuid: (u64, u64),
     place: &ImagePlace,
+    key: Option<&BucketKey>,
 ) -> Vec<u8> {
     let head = MetaHead {
         magic: U32::new(meta::MAGIC),
@@ -409,7 +419,7 @@ pub(crate) fn image_head(
         seqno: U64::new(place.seqno),
         page_count: U64::new(place.extent.page_count),
     };
-    let mut page = meta_page(geometry, 0, &Meta { head, sections: Vec::new() });
+    let mut page = meta_extent(geometry, 0, head, Vec::new(), key);
     page.resize(geometry.page_len(), 0);
     page
 }

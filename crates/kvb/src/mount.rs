@@ -26,10 +26,11 @@ use crate::log::Log;
 use crate::options::Options;
 use crate::recover::recover;
 use crate::ring::{RingReport, read_ring};
-use crate::root::{Root, SEQNO_LIMIT, choose};
+use crate::root::{Root, SEQNO_LIMIT, Unlock, choose};
 use crate::runs::Run;
 use crate::tail::{self, Tail};
 use crate::unsealed::Unsealed;
+use crate::vault::Vault;
 use crate::walk::rebuild_table;
 
 /// The smallest record: a header and a CRC.
@@ -84,8 +85,13 @@ pub(crate) fn mount(
     purpose: MountAs<'_>,
 ) -> Result<(Core, MountReport)> {
     let file_len = disk.len().map_err(Error::io("read the bucket's length"))?;
-    let root = choose(&*disk, file_len)?;
-    let log = Log::new(Arc::clone(&disk), file_len)?;
+    let root = choose(&*disk, file_len, Unlock::With(options.keys.as_deref()))?;
+    if root.locked.is_none() && options.keys.is_some() {
+        // Whoever gives keys expects that nobody without them has written here.
+        return Err(Error::Invalid("keys were given, and the bucket is not encrypted"));
+    }
+    let vault = root.locked.as_ref().map(|(_, keys)| Vault::new(keys.clone()));
+    let log = Log::new(Arc::clone(&disk), file_len, vault)?;
     let mut report = MountReport {
         epoch: root.superblock.epoch.get(),
         superblock_page: root.extension.self_page.get(),
@@ -120,7 +126,8 @@ pub(crate) fn mount(
     let mut tail = tail::scan(&log, &fixed, &root.roster.named, tail_seqno, limit, stamps);
     for segment in &mut tail.segments {
         let start = fixed.geometry.paddr(segment.extent.start_page);
-        segment.unsealed = Some(Arc::new(Unsealed::new(segment.seg_id, start, segment.len)));
+        segment.unsealed =
+            Some(Arc::new(Unsealed::new(segment.seg_id, start, segment.header_len(), segment.len)));
     }
     report.records_scanned = tail.scanned;
     report.bytes_scanned = tail.bytes;
@@ -203,7 +210,10 @@ pub(crate) fn fixed(root: &Root) -> Fixed {
         uuid: (superblock.file_uuid_hi.get(), superblock.file_uuid_lo.get()),
         created_unix_ns: superblock.created_unix_ns.get(),
         flags: superblock.flags.get(),
-        hash_key: extension.hash_key,
+        hash_key: match &root.locked {
+            Some((_, keys)) => keys.current.wrap_hash_key(extension.hash_key),
+            None => extension.hash_key,
+        },
         hash_kind: extension.hash_kind.get(),
         max_value: extension.max_value.get(),
         segment_page_max: u64::from(extension.segment_page_max.get()),
@@ -234,6 +244,14 @@ fn load_segments(
         }
     }
     segments.extend_from_slice(&root.roster.sealed);
+    if let Some(vault) = log.vault() {
+        let geometry = fixed.geometry;
+        vault.admit_all(segments.iter().map(|entry| {
+            let start = geometry.paddr(entry.start_page.get());
+            let end = start.saturating_add(geometry.paddr(entry.data_page_count.get().into()));
+            (start, end, entry.seg_id.get())
+        }));
+    }
     Ok(segments)
 }
 
@@ -249,6 +267,16 @@ fn load_table(log: &Log, fixed: &Fixed, root: &Root) -> Option<Vec<SegmentEntry>
         bytes.get(offset..offset.checked_add(usize::try_from(section.length.get()).ok()?)?)?;
     let entries: Vec<SegmentEntry> =
         body.chunks_exact(SegmentEntry::SIZE).filter_map(crate::format::read).collect();
+    if let Some((block, keys)) = &root.locked {
+        let key = keys.of(block.table_key_no.get())?;
+        let macs = meta.section(meta::SECTION_MAC)?;
+        let offset = usize::try_from(macs.offset.get()).ok()?;
+        let len = usize::try_from(macs.length.get()).ok()?;
+        let macs = bytes.get(offset..offset.checked_add(len)?)?;
+        if !key.vouches(&meta, macs, meta::SECTION_TABLE, body) {
+            return None;
+        }
+    }
     let sound = meta.head.id.get() == root.extension.table_id.get()
         && crate::format::crc(body) == section.crc32c.get()
         && u64::try_from(entries.len()).ok()? == meta.head.count.get()
@@ -262,6 +290,7 @@ pub(crate) fn table_place(root: &Root) -> Option<TablePlace> {
     (start_page != 0).then(|| TablePlace {
         extent: Extent::new(start_page, extension.table_page_count.get()),
         id: extension.table_id.get(),
+        key_no: root.locked.as_ref().map_or(0, |(block, _)| block.table_key_no.get()),
     })
 }
 
@@ -334,6 +363,7 @@ fn load_image(
             used: head.used.get(),
             seqno: head.seqno.get(),
             seg_id: root.extension.image_seg_id.get(),
+            key_no: root.locked.as_ref().map_or(0, |(block, _)| block.image_key_no.get()),
         })
     };
     let place = place();

@@ -1,7 +1,12 @@
 //! What a caller may choose.
 
+use std::fmt;
+use std::sync::Arc;
+
 use crate::error::{Error, Result};
 use crate::format::superblock::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
+use crate::keys::KeyProvider;
+use crate::squeeze;
 
 /// What a commit waits for before it returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,8 +30,19 @@ pub enum HashKind {
     SipHash,
 }
 
+/// Whether values are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Compression {
+    /// Values are stored as they are.
+    #[default]
+    None,
+    /// Each value by itself with zstd, if that makes it shorter by a sixteenth at least.
+    Zstd,
+}
+
 /// Settings of a bucket. Those of the file are fixed when it is created and read back when it is opened.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     pub(crate) page_size: u32,
     pub(crate) index_bytes: u64,
@@ -35,6 +51,11 @@ pub struct Options {
     pub(crate) segment_bytes_max: u64,
     pub(crate) hash: HashKind,
     pub(crate) directories: bool,
+    pub(crate) compression: Compression,
+    pub(crate) compression_level: i32,
+    pub(crate) compression_min: usize,
+    pub(crate) key_id: Option<u64>,
+    pub(crate) keys: Option<Arc<dyn KeyProvider>>,
     pub(crate) durability: Durability,
     pub(crate) background: bool,
     pub(crate) overlay_min: usize,
@@ -50,6 +71,11 @@ impl Default for Options {
             segment_bytes_max: 8 << 20,
             hash: HashKind::Xxh3,
             directories: true,
+            compression: Compression::None,
+            compression_level: 3,
+            compression_min: 64,
+            key_id: None,
+            keys: None,
             durability: Durability::Sync,
             background: true,
             overlay_min: 256 << 10,
@@ -103,6 +129,38 @@ impl Options {
         self
     }
 
+    /// Whether values are compressed. Default no. Fixed at creation.
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.compression = compression;
+        self
+    }
+
+    /// How hard zstd tries, -7 to 19. Default 3. Higher levels are slower to write and as fast to read.
+    pub fn compression_level(mut self, level: i32) -> Self {
+        self.compression_level = level;
+        self
+    }
+
+    /// Values shorter than this are stored as they are. Default 64 bytes.
+    pub fn compression_min(mut self, bytes: usize) -> Self {
+        self.compression_min = bytes;
+        self
+    }
+
+    /// Encrypts the bucket with the key of this id, which [`Options::keys`] must have. Default no. Fixed at creation, but
+    /// keys can be rotated.
+    pub fn encrypted(mut self, key_id: u64) -> Self {
+        self.key_id = Some(key_id);
+        self
+    }
+
+    /// Where the keys of an encrypted bucket come from. A bucket that is not encrypted is not opened with keys: somebody may
+    /// have put it in the place of one that was.
+    pub fn keys(mut self, keys: impl KeyProvider + 'static) -> Self {
+        self.keys = Some(Arc::new(keys));
+        self
+    }
+
     /// What `put`, `delete` and `commit` wait for. Default [`Durability::Sync`].
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
@@ -142,9 +200,27 @@ impl Options {
         if self.index_bytes > 1 << 40 {
             return invalid("the index may not start larger than 1 TiB");
         }
+        if !(-7..=19).contains(&self.compression_level) {
+            return invalid("the compression level must be from -7 to 19");
+        }
+        if self.compression == Compression::Zstd && !squeeze::IS_AVAILABLE {
+            return invalid("this build cannot compress: its feature `zstd` is off");
+        }
         if self.overlay_min == 0 {
             return invalid("the overlay must hold at least one entry");
         }
         Ok(())
+    }
+}
+
+impl fmt::Debug for Options {
+    /// Whatever gives keys stays out of logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("page_size", &self.page_size)
+            .field("compression", &self.compression)
+            .field("key_id", &self.key_id)
+            .field("durability", &self.durability)
+            .finish_non_exhaustive()
     }
 }

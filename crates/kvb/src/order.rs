@@ -62,6 +62,7 @@ pub(crate) struct Directory {
     skip: usize,
     offsets_at: u64,
     prefixes_at: u64,
+    has_prefixes: bool,
     /// Where the first record is whose key can be read.
     first_at: Option<u64>,
 }
@@ -76,7 +77,8 @@ impl Directory {
     ) -> Option<Directory> {
         let side = SideData::load(log, geometry, uuid, entry)?;
         let (at, bytes) = side.section(meta::SECTION_DIRECTORY)?;
-        let head = directory::decode_head(bytes)?;
+        let has_prefixes = log.vault().is_none();
+        let head = directory::decode_head(bytes, has_prefixes)?;
         let count = usize::try_from(head.count.get()).ok()?;
         let offsets_at = at + u64::try_from(DirectoryHead::SIZE).ok()?;
         if head.count != entry.record_count {
@@ -87,6 +89,7 @@ impl Directory {
             skip: usize::try_from(head.skip.get()).ok()?,
             offsets_at,
             prefixes_at: offsets_at + u64::try_from(count * 4).ok()?,
+            has_prefixes,
             first_at: None,
         };
         let start = geometry.paddr(entry.start_page.get());
@@ -115,7 +118,9 @@ impl Directory {
 
     /// The records among which the first with a key at or past `key` is, if any is.
     fn narrow(&self, log: &Log, key: &[u8]) -> (usize, usize) {
-        let Some(first_at) = self.first_at else { return (0, self.count) };
+        let Some(first_at) = self.first_at.filter(|_| self.has_prefixes) else {
+            return (0, self.count);
+        };
         let first = log.key(first_at);
         let common = first.get(..self.skip).unwrap_or(&first);
         match key.get(..self.skip).unwrap_or(key).cmp(common) {

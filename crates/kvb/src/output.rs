@@ -16,8 +16,9 @@ use crate::format::record::{self, MARK_MOVED, Stamp};
 use crate::format::roster::{NAMED_OUTPUT, NamedExtent, SegmentEntry};
 use crate::format::segment::Kind;
 use crate::keeper::OUTPUT_PAGES_MIN;
+use crate::key_sort::chunk;
 use crate::opened::Opened;
-use crate::segment::{HEADER_LEN, Segment, Style, write_passive};
+use crate::segment::{Segment, Style, write_passive};
 
 /// Bytes written at once, so that no commit waits long for the file's lock.
 const SLICE: usize = 256 << 10;
@@ -60,13 +61,8 @@ impl Core {
         let mut segment =
             Segment::new(extent, named.seg_id.get(), 0, self.clock.now(), self.env.pid(), style);
         segment.expired_by = expired_by;
-        Ok(Output {
-            slice: segment.header(0).as_bytes().to_vec(),
-            segment,
-            origins: Vec::new(),
-            written: 0,
-            synced: 0,
-        })
+        self.lock_up(&mut segment);
+        Ok(Output { slice: segment.header(0), segment, origins: Vec::new(), written: 0, synced: 0 })
     }
 
     /// Gives the extent of an output back that will not be finished.
@@ -119,10 +115,12 @@ impl Output {
         let start = self.slice.len();
         let mut header = *record.header;
         header.reserved16 = U16::new(MARK_MOVED);
+        header.enc = header.form() | core.fixed.enc();
         self.slice.extend_from_slice(header.as_bytes());
         self.slice.extend_from_slice(record.key());
         self.slice.extend_from_slice(record.stored());
-        self.slice.extend_from_slice(U32::new(0).as_bytes());
+        let end = usize::try_from(header.record_len()).unwrap_or(usize::MAX);
+        self.slice.resize(start.saturating_add(end), 0);
         let stamp = Stamp {
             seqno: header.seqno.get(),
             hash64: header.hash64.get(),
@@ -131,9 +129,15 @@ impl Output {
         };
         self.slice
             .get_mut(start..)
-            .and_then(|bytes| record::stamp(bytes, stamp))
+            .and_then(|bytes| {
+                let (cipher, offset) = (self.segment.cipher.as_deref(), self.segment.len);
+                record::stamp_sealed(bytes, stamp, |header, body| {
+                    Some(cipher?.seal(header, offset, body))
+                })
+            })
             .ok_or(Error::Invalid("short record"))?;
-        self.segment.push(slot_hash(header.hash64.get()), record.key(), &header);
+        let prefix = chunk(record.key(), 0);
+        self.segment.push(slot_hash(header.hash64.get()), prefix, &header);
         self.origins.push(origin);
         if self.slice.len() >= SLICE { self.write_slice(core) } else { Ok(()) }
     }
@@ -158,7 +162,7 @@ impl Output {
 
     /// True if nothing was copied to it.
     pub(crate) fn is_empty(&self) -> bool {
-        self.segment.len == HEADER_LEN
+        self.segment.len == self.segment.header_len()
     }
 }
 

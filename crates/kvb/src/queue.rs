@@ -103,6 +103,7 @@ impl Core {
     pub(crate) fn commit(&self, batch: Batch, durability: Durability) -> Result<()> {
         self.check_writable()?;
         batch.check(self.fixed.max_value)?;
+        let batch = batch.stored_by(&self.codec, self.fixed.enc());
         self.throttle(batch.bytes.len());
         let seat = {
             let mut state = lock(&self.queue.state);

@@ -18,7 +18,7 @@ use crate::core::{Core, lock};
 use crate::error::{Error, Result};
 use crate::mount::{MountAs, MountReport, mount};
 use crate::options::Options;
-use crate::root::choose;
+use crate::root::{Unlock, choose};
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
 use crate::value::{Pin as ValuePin, Value};
@@ -36,6 +36,7 @@ pub struct Reader {
     disk: Arc<dyn Disk>,
     env: Arc<dyn Env>,
     bulletin: Bulletin,
+    options: Options,
     mounted: ArcSwap<Mounted>,
     /// Held while the bucket is mounted again.
     mounting: Mutex<()>,
@@ -58,16 +59,33 @@ impl Reader {
         Reader::open_on(Arc::new(disk), Arc::new(SystemEnv))
     }
 
+    /// The same, of a bucket that is encrypted: the options have its keys.
+    pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Reader> {
+        let disk = FileDisk::open_read_only(path).map_err(Error::io("open the bucket"))?;
+        Reader::open_on_with(Arc::new(disk), Arc::new(SystemEnv), options)
+    }
+
     /// Opens the bucket on a disk of the caller's for reading.
     pub fn open_on(disk: Arc<dyn Disk>, env: Arc<dyn Env>) -> Result<Reader> {
+        Reader::open_on_with(disk, env, Options::default())
+    }
+
+    /// The same, with options that have keys.
+    pub fn open_on_with(
+        disk: Arc<dyn Disk>,
+        env: Arc<dyn Env>,
+        options: Options,
+    ) -> Result<Reader> {
         let len = disk.len().map_err(Error::io("read the bucket's length"))?;
-        let fixed = crate::mount::fixed(&choose(&*disk, len)?);
+        let unlock = Unlock::With(options.keys.as_deref());
+        let fixed = crate::mount::fixed(&choose(&*disk, len, unlock)?);
         let bulletin = Bulletin::read(&disk, &fixed)?;
-        let (mounted, report) = mount_steadily(&disk, &env, &bulletin)?;
+        let (mounted, report) = mount_steadily(&disk, &env, &bulletin, &options)?;
         Ok(Reader {
             disk,
             env,
             bulletin,
+            options,
             mounted: ArcSwap::from_pointee(mounted),
             mounting: Mutex::new(()),
             report,
@@ -172,7 +190,7 @@ impl Reader {
             // Somebody else just did.
             return Ok(mounted);
         }
-        let (mounted, _) = mount_steadily(&self.disk, &self.env, &self.bulletin)?;
+        let (mounted, _) = mount_steadily(&self.disk, &self.env, &self.bulletin, &self.options)?;
         let mounted = Arc::new(mounted);
         self.mounted.store(Arc::clone(&mounted));
         Ok(mounted)
@@ -188,6 +206,7 @@ fn mount_steadily(
     disk: &Arc<dyn Disk>,
     env: &Arc<dyn Env>,
     bulletin: &Bulletin,
+    options: &Options,
 ) -> Result<(Mounted, MountReport)> {
     for _ in 0..RETRIES {
         let stamp = bulletin.stamp();
@@ -196,7 +215,7 @@ fn mount_steadily(
         let published = || bulletin.published();
         let is_beside = has_writer && stamp.session != 0;
         let purpose = if is_beside { MountAs::Beside(&published) } else { MountAs::Reader };
-        let result = mount(Arc::clone(disk), Arc::clone(env), &Options::default(), purpose);
+        let result = mount(Arc::clone(disk), Arc::clone(env), options, purpose);
         if bulletin.stamp() != stamp || bulletin.has_writer()? != has_writer {
             continue;
         }

@@ -10,8 +10,13 @@ use zerocopy::IntoBytes;
 use crate::error::{Error, Result, What};
 use crate::extent::Extent;
 use crate::format::extension::{self, Extension};
+use crate::format::key_block::KeyBlock;
 use crate::format::roster::{self, Roster};
-use crate::format::superblock::{MAGIC, PAGE_SIZE_MIN, Refused, Superblock, VERSION_MAJOR};
+use crate::format::superblock::{
+    FLAG_ENCRYPTED, MAGIC, PAGE_SIZE_MIN, Refused, Superblock, VERSION_MAJOR,
+};
+use crate::keys::KeyProvider;
+use crate::vault::Keys;
 
 /// How far back from the end a lost superblock is looked for.
 const SEARCH_MAX: u64 = 256 << 20;
@@ -28,11 +33,23 @@ pub(crate) struct Root {
     pub(crate) superblock: Superblock,
     pub(crate) extension: Extension,
     pub(crate) roster: Roster,
+    /// Of an encrypted bucket.
+    pub(crate) locked: Option<(KeyBlock, Keys)>,
+}
+
+/// Where the keys of an encrypted bucket come from.
+#[derive(Clone, Copy)]
+pub(crate) enum Unlock<'a> {
+    /// From the caller, if at all.
+    With(Option<&'a dyn KeyProvider>),
+    /// They are known.
+    Known(&'a Keys),
 }
 
 /// Finds the superblock that counts.
-pub(crate) fn choose(disk: &dyn Disk, file_len: u64) -> Result<Root> {
-    let (first, page_size) = match load(disk, file_len, 0) {
+pub(crate) fn choose(disk: &dyn Disk, file_len: u64, unlock: Unlock<'_>) -> Result<Root> {
+    let mut key_error = None;
+    let (first, page_size) = match load(disk, file_len, 0, unlock) {
         Ok(root) => {
             let page_size = u64::from(root.superblock.page_size.get());
             (Some(root), Some(page_size))
@@ -41,6 +58,10 @@ pub(crate) fn choose(disk: &dyn Disk, file_len: u64) -> Result<Root> {
         Err(Loss::Incomplete(page_size)) => (None, Some(page_size)),
         Err(Loss::Damaged) => (None, None),
         Err(Loss::Io(error)) => return Err(error),
+        Err(Loss::Key(page_size, error)) => {
+            key_error = Some(error);
+            (None, Some(page_size))
+        }
     };
     let mut candidates: Vec<u64> = Vec::new();
     if let (Some(root), Some(page_size)) = (&first, page_size) {
@@ -51,10 +72,14 @@ pub(crate) fn choose(disk: &dyn Disk, file_len: u64) -> Result<Root> {
     }
     let mut best = first;
     for at in candidates {
-        let root = match load(disk, file_len, at) {
+        let root = match load(disk, file_len, at, unlock) {
             Ok(root) => root,
             // A copy that cannot be read may be the newer one.
             Err(Loss::Io(error)) => return Err(error),
+            Err(Loss::Key(_, error)) => {
+                key_error = Some(error);
+                continue;
+            }
             Err(_) => continue,
         };
         let is_sibling = best.as_ref().is_none_or(|best| {
@@ -68,9 +93,10 @@ pub(crate) fn choose(disk: &dyn Disk, file_len: u64) -> Result<Root> {
             best = Some(root);
         }
     }
-    match best {
-        Some(root) => Ok(root),
-        None => search(disk, file_len),
+    match (best, key_error) {
+        (Some(root), _) => Ok(root),
+        (None, Some(error)) => Err(error),
+        (None, None) => search(disk, file_len, unlock),
     }
 }
 
@@ -87,20 +113,23 @@ pub(crate) fn restore_a(disk: &dyn Disk, root: &Root) -> Result<()> {
     if let Some(bytes) = page.get_mut(extension::OFFSET..end) {
         bytes.copy_from_slice(extension.seal().as_bytes());
     }
+    if let Some((block, keys)) = &root.locked {
+        block.place(&mut page, |before, behind| keys.current.page_mac(before, behind));
+    }
     disk.write_at(0, &page).map_err(Error::io("write a superblock"))?;
     disk.sync_range(0, page_size).map_err(Error::io("sync a superblock"))
 }
 
 /// Looks for superblock B from the end of the file.
-fn search(disk: &dyn Disk, file_len: u64) -> Result<Root> {
+fn search(disk: &dyn Disk, file_len: u64, unlock: Unlock<'_>) -> Result<Root> {
     let step = u64::from(PAGE_SIZE_MIN);
     let mut at = file_len / step * step;
     let stop = file_len.saturating_sub(SEARCH_MAX);
     while at >= step && at > stop {
         at -= step;
-        match load(disk, file_len, at) {
+        match load(disk, file_len, at, unlock) {
             Ok(root) => return Ok(root),
-            Err(Loss::Version(error) | Loss::Io(error)) => return Err(error),
+            Err(Loss::Version(error) | Loss::Io(error) | Loss::Key(_, error)) => return Err(error),
             Err(_) => {}
         }
     }
@@ -120,9 +149,16 @@ enum Loss {
     Incomplete(u64),
     Version(Error),
     Io(Error),
+    /// It may hold, but its key is not there.
+    Key(u64, Error),
 }
 
-fn load(disk: &dyn Disk, file_len: u64, at: u64) -> std::result::Result<Root, Loss> {
+fn load(
+    disk: &dyn Disk,
+    file_len: u64,
+    at: u64,
+    unlock: Unlock<'_>,
+) -> std::result::Result<Root, Loss> {
     let mut sector = [0; 512];
     if at.checked_add(512).is_none_or(|end| end > file_len) {
         return Err(Loss::Damaged);
@@ -156,12 +192,36 @@ fn load(disk: &dyn Disk, file_len: u64, at: u64) -> std::result::Result<Root, Lo
         .get(roster::OFFSET..)
         .and_then(|bytes| Roster::decode(bytes, epoch, uuid, extension.roster_crc32c.get()))
         .ok_or_else(incomplete)?;
-    let root = Root { superblock, extension, roster };
+    let locked = match superblock.flags.get() & FLAG_ENCRYPTED {
+        0 => None,
+        _ => {
+            let block = KeyBlock::decode(&page).ok_or_else(incomplete)?;
+            let keys = match unlock {
+                Unlock::With(provider) => Keys::unlock(&block, uuid, provider)
+                    .map_err(|error| Loss::Key(page_size, error))?,
+                Unlock::Known(keys) => keys.clone(),
+            };
+            if !keys.vouch_for_page(&page, &block) {
+                return Err(incomplete());
+            }
+            Some((block, keys))
+        }
+    };
+    let root = Root { superblock, extension, roster, locked };
     if regions_hold(&root, file_len / page_size) { Ok(root) } else { Err(incomplete()) }
 }
 
 fn version(found: String) -> Loss {
     Loss::Version(Error::Version { found, supported: VERSION_MAJOR })
+}
+
+/// Encrypted buckets hide the key of their hash, and only they do.
+fn is_hash_known(root: &Root) -> bool {
+    match root.extension.hash_kind.get() {
+        extension::HASH_XXH3 | extension::HASH_SIP => root.locked.is_none(),
+        extension::HASH_HIDDEN => root.locked.is_some(),
+        _ => false,
+    }
 }
 
 /// A writer stores to the bulletin's page: it must be nobody else's.
@@ -200,7 +260,7 @@ fn regions_hold(root: &Root, file_pages: u64) -> bool {
         && is_bulletin_apart(root)
         && extension.segment_page_max.get() > 0
         && extension.index_page_min.get() < 1 << 40
-        && extension.hash_kind.get() <= extension::HASH_SIP
+        && is_hash_known(root)
         && superblock.commit_seqno.get() < SEQNO_LIMIT
         && extension.tail_seqno.get() < SEQNO_LIMIT
         && extension.durable_seqno.get() < SEQNO_LIMIT

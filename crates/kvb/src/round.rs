@@ -350,7 +350,7 @@ impl<'a> Round<'a> {
         // Side data takes about an eighth of small records, and never more than it took before.
         let ahead = geometry.pages(self.bytes_ahead + self.bytes_ahead / 4 + (64 << 10));
         let before: u64 = self.victims.iter().map(|one| one.extent().page_count).sum();
-        let least = sealed_page_count(geometry, style, 64 + record_len, 1);
+        let least = sealed_page_count(geometry, style, style.header_len() + record_len, 1);
         ahead.min(before).min(geometry.pages(OUTPUT_BYTES_MAX)).max(least)
     }
 

@@ -3,12 +3,20 @@
 //! After a crash the image may be behind by many segments. Their runs are then probed where they lie, newest
 //! first, until they have been folded into the index; opening does not wait for that.
 
+use std::cell::Cell;
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use zerocopy::IntoBytes;
+
+use crate::cipher::BucketKey;
 use crate::error::Result;
 use crate::extent::{Extent, Geometry};
 use crate::format::filter;
 use crate::format::meta::{self, Meta};
 use crate::format::roster::{SEGMENT_MOVED, SegmentEntry};
 use crate::format::run::{DELTA_FAR, RunEntry};
+use crate::format::segment::SegmentHeader;
 use crate::group::{Member, find_in_group};
 use crate::log::Log;
 use crate::opened::Opened;
@@ -35,6 +43,8 @@ pub(crate) struct SideData<'a> {
     at: u64,
     extent: &'a [u8],
     meta: Meta,
+    /// What vouches for it in an encrypted bucket.
+    key: Option<Arc<BucketKey>>,
 }
 
 impl<'a> SideData<'a> {
@@ -55,11 +65,31 @@ impl<'a> SideData<'a> {
         let is_own = meta.head.id.get() == entry.seg_id.get()
             && meta.head.seqno.get() == entry.base_seqno.get()
             && meta.head.count.get() == u64::from(entry.record_count.get());
-        is_own.then_some(SideData { at, extent, meta })
+        let key = match log.vault() {
+            Some(_) => {
+                let start = geometry.paddr(entry.start_page.get());
+                let header = SegmentHeader::decode(log.bytes(start, SegmentHeader::SIZE)?)?;
+                Some(log.keys()?.of(header.key_no()).cloned()?)
+            }
+            None => None,
+        };
+        let side = SideData { at, extent, meta, key };
+        (is_own && side.is_vouched_for(0, side.meta.head.as_bytes())).then_some(side)
+    }
+
+    /// True unless the bucket is encrypted and the MAC does not hold.
+    fn is_vouched_for(&self, section: u32, bytes: &[u8]) -> bool {
+        let Some(key) = &self.key else { return true };
+        let macs = self.bytes_of(meta::SECTION_MAC);
+        macs.is_some_and(|(_, macs)| key.vouches(&self.meta, macs, section, bytes))
     }
 
     /// Paddr and bytes of a section that is there and holds.
     pub(crate) fn section(&self, kind: u32) -> Option<(u64, &'a [u8])> {
+        self.bytes_of(kind).filter(|(_, bytes)| self.is_vouched_for(kind, bytes))
+    }
+
+    fn bytes_of(&self, kind: u32) -> Option<(u64, &'a [u8])> {
         let section = self.meta.section(kind)?;
         let offset = usize::try_from(section.offset.get()).ok()?;
         let len = usize::try_from(section.length.get()).ok()?;
@@ -136,22 +166,47 @@ impl Run {
         filter.is_none_or(|bytes| filter::may_contain(bytes, hash))
     }
 
-    /// True if the segment has a record of a key that is older than a seqno.
+    /// True if the segment has a record of a key that is older than a seqno, or if that cannot be told.
     pub(crate) fn has_older(&self, log: &Log, hash: u64, key: &[u8], seqno: u64) -> bool {
         if !self.may_have_hash(log, hash) {
             return false;
         }
-        (self.first_of(log, hash)..self.count)
-            .map_while(|at| self.entry(log, at).filter(|entry| entry.slot_hash.get() == hash))
-            .any(|entry| self.seqno(log, &entry) < seqno && *log.key(self.paddr(&entry)) == *key)
+        // Within a hash they are ordered by key; a key that cannot be read tells nothing about the others.
+        let is_lost = Cell::new(false);
+        let is_before = |entry: &RunEntry| match entry.slot_hash.get().cmp(&hash) {
+            Ordering::Equal => match log.try_record(self.paddr(entry)) {
+                Some(record) => record.key() < key,
+                None => {
+                    is_lost.set(true);
+                    false
+                }
+            },
+            other => other == Ordering::Less,
+        };
+        let first = self.first_unless(log, is_before);
+        let has_older = |entry: RunEntry| self.seqno(log, &entry) < seqno;
+        let is_key = |entry: &RunEntry| match log.try_record(self.paddr(entry)) {
+            Some(record) => record.key() == key,
+            None => true,
+        };
+        is_lost.get()
+            || (first..self.count)
+                .map_while(|at| self.entry(log, at).filter(|entry| entry.slot_hash.get() == hash))
+                .take_while(is_key)
+                .any(has_older)
     }
 
     /// Place of the first entry with a hash at or past this one.
     fn first_of(&self, log: &Log, hash: u64) -> usize {
+        self.first_unless(log, |entry| entry.slot_hash.get() < hash)
+    }
+
+    /// Place of the first entry that is not before what is looked for.
+    fn first_unless(&self, log: &Log, is_before: impl Fn(&RunEntry) -> bool) -> usize {
         let (mut low, mut high) = (0, self.count);
         while low < high {
             let middle = low + (high - low) / 2;
-            if self.entry(log, middle).is_some_and(|entry| entry.slot_hash.get() < hash) {
+            if self.entry(log, middle).is_some_and(|entry| is_before(&entry)) {
                 low = middle + 1;
             } else {
                 high = middle;

@@ -97,7 +97,7 @@ impl Sealed {
         let mut offsets: Vec<u32> = match self.run(log, fixed) {
             Some(run) => (0..run.count).filter_map(|at| run.entry(log, at)).map(offset).collect(),
             None => {
-                let segment = rescan(log, fixed.geometry, &self.entry)?;
+                let segment = rescan(log, fixed, &self.entry)?;
                 segment.entries.iter().copied().map(offset).collect()
             }
         };

@@ -13,23 +13,23 @@ use host::Disk;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 
+use crate::cipher::{BucketKey, SegmentCipher};
 use crate::error::{Error, Result};
 use crate::extent::{Extent, Geometry};
 use crate::format::directory::{self, STRIDE};
 use crate::format::filter;
 use crate::format::footer::{self, Footer, SparsePair};
-use crate::format::meta::{self, Meta, MetaHead, Section};
+use crate::format::meta::{self, MAC_LEN, Meta, MetaHead, Section};
 use crate::format::record::{DELETE, RecordHeader};
 use crate::format::roster::{SEGMENT_GUARD, SEGMENT_MOVED, SegmentEntry};
 use crate::format::run::{DELETE_BIT, DELTA_FAR, OFFSET_MAX, RunEntry};
-use crate::format::segment::{FLAG_DATA, FLAG_GUARD, FLAG_MOVED, Kind, SegmentHeader};
+use crate::format::segment::{
+    FLAG_DATA, FLAG_GUARD, FLAG_MOVED, FLAG_SALTED, KEY_NO_SHIFT, Kind, SALT_LEN, SegmentHeader,
+};
 use crate::key_sort::{Item, chunk, shared_len, sort_by_key};
 use crate::log::Log;
 use crate::text::Text;
 use crate::unsealed::Unsealed;
-
-/// Bytes of the segment header.
-pub(crate) const HEADER_LEN: u64 = 52;
 
 /// Bytes written at once, so that no commit waits long for the file's lock.
 const WRITE_MAX: usize = 256 << 10;
@@ -45,12 +45,42 @@ pub(crate) struct Style {
     pub(crate) is_moved: bool,
     /// They hide older ones, and no image names them.
     pub(crate) is_guard: bool,
+    /// They are encrypted.
+    pub(crate) is_encrypted: bool,
+    /// A salt stands before them.
+    pub(crate) is_salted: bool,
 }
 
 impl Style {
+    /// Bytes before the first record.
+    pub(crate) fn header_len(self) -> u64 {
+        let salt = if self.is_salted { SALT_LEN } else { 0 };
+        u64::try_from(SegmentHeader::SIZE + salt).expect("less than a sector")
+    }
+
+    /// As the header of a segment says, for one of this kind.
+    pub(crate) fn of(self, header: &SegmentHeader) -> Style {
+        Style {
+            is_moved: header.is_moved(),
+            is_guard: header.is_guard(),
+            is_salted: header.is_salted(),
+            ..self
+        }
+    }
+
+    /// Bytes of a directory of so many records. Key bytes are nobody's business if they are encrypted.
+    fn directory_len(self, records: u64) -> u64 {
+        if self.is_encrypted {
+            directory::bare_len(records)
+        } else {
+            directory::encoded_len(records)
+        }
+    }
+
     fn header_flags(self) -> u64 {
         let moved = if self.is_moved { FLAG_MOVED } else { 0 };
-        FLAG_DATA | moved | if self.is_guard { FLAG_GUARD } else { 0 }
+        let salted = if self.is_salted { FLAG_SALTED } else { 0 };
+        FLAG_DATA | moved | salted | if self.is_guard { FLAG_GUARD } else { 0 }
     }
 
     /// What the table says of such a segment.
@@ -97,6 +127,8 @@ pub(crate) struct Segment {
     /// Wall clock by which moved records had expired; they were moved for what they hide.
     pub(crate) expired_by: u64,
     pub(crate) expiring: Expiring,
+    /// Seals its records, if they are encrypted.
+    pub(crate) cipher: Option<Arc<SegmentCipher>>,
     /// What scans know of it, if it is the writer's.
     pub(crate) unsealed: Option<Arc<Unsealed>>,
     /// Its records in log order.
@@ -110,9 +142,12 @@ pub(crate) struct Segment {
 /// Pages of side data for so many records.
 fn side_page_count(geometry: Geometry, style: Style, records: u64) -> u64 {
     let entry = u64::try_from(RunEntry::SIZE).expect("16");
-    let body = u64::try_from(meta::body_offset(3)).expect("small");
-    let directory = if style.has_directory { directory::encoded_len(records) } else { 0 };
-    geometry.pages(body + records * entry + filter::word_count(records) * 8 + directory)
+    // At most: run, filter, directory, salt, MACs.
+    let sections = if style.is_encrypted { 5 } else { 3 };
+    let body = u64::try_from(meta::body_offset(sections)).expect("small");
+    let seals = if style.is_encrypted { 6 * 16 } else { 0 };
+    let directory = if style.has_directory { style.directory_len(records) } else { 0 };
+    geometry.pages(body + records * entry + filter::word_count(records) * 8 + directory + seals)
 }
 
 /// Pages a sealed segment takes with its footer and side data.
@@ -137,7 +172,8 @@ impl Segment {
             start_unix_ns,
             writer_pid,
             style,
-            len: HEADER_LEN,
+            len: style.header_len(),
+            cipher: None,
             live_bytes: 0,
             expired_by: 0,
             expiring: Expiring::default(),
@@ -178,8 +214,13 @@ impl Segment {
             && self.sealed_pages_with(geometry, record_len, 1) <= self.extent.page_count
     }
 
-    /// Notes the record that stands at the end.
-    pub(crate) fn push(&mut self, slot_hash: u64, key: &[u8], header: &RecordHeader) {
+    /// Bytes before the first record.
+    pub(crate) fn header_len(&self) -> u64 {
+        self.style.header_len()
+    }
+
+    /// Notes the record that stands at the end, of which the first eight bytes of the key are these.
+    pub(crate) fn push(&mut self, slot_hash: u64, prefix: u64, header: &RecordHeader) {
         let offset = u32::try_from(self.len).expect("records start below 2 GiB");
         let delta = u32::try_from(self.entries.len()).expect("an extent holds fewer records");
         let is_delete = header.kind == DELETE;
@@ -190,7 +231,7 @@ impl Segment {
             seqno_delta: U32::new(delta),
         });
         if self.style.has_directory {
-            self.prefixes.push(chunk(key, 0));
+            self.prefixes.push(prefix);
         }
         if self.style.is_moved {
             self.seqnos.push(header.seqno.get());
@@ -214,19 +255,24 @@ impl Segment {
         self.live_bytes = live_bytes;
     }
 
-    /// Its header; `segment_size` is 0 until it is sealed.
-    pub(crate) fn header(&self, segment_size: u64) -> SegmentHeader {
-        SegmentHeader {
+    /// Its header, and the salt behind it; `segment_size` is 0 until it is sealed.
+    pub(crate) fn header(&self, segment_size: u64) -> Vec<u8> {
+        let key_no = self.cipher.as_ref().map_or(0, |cipher| u64::from(cipher.key_no));
+        let header = SegmentHeader {
             seg_id: U64::new(self.seg_id),
             base_seqno: U64::new(self.base_seqno),
             start_unix_ns: U64::new(self.start_unix_ns),
-            flags: U64::new(self.style.header_flags()),
+            flags: U64::new(self.style.header_flags() | key_no << KEY_NO_SHIFT),
             writer_pid: U32::new(self.writer_pid),
             reserved: U32::new(u32::try_from(self.extent.page_count).unwrap_or(0)),
             segment_size: U64::new(segment_size),
             header_crc32c: U32::new(0),
+        };
+        let mut bytes = header.seal().as_bytes().to_vec();
+        if let Some(salt) = self.cipher.as_ref().and_then(|cipher| cipher.salt) {
+            bytes.extend_from_slice(&salt);
         }
-        .seal()
+        bytes
     }
 
     /// Writes the seqnos of moved records into the run, now that the lowest is known.
@@ -280,7 +326,7 @@ impl Segment {
         }
         // Order: the parts must be durable before the header leads a walk to them.
         disk.sync().map_err(Error::io("sync a sealed segment"))?;
-        write(start, self.header(segment_size).as_bytes())?;
+        write(start, &self.header(segment_size))?;
         tracing::trace!(seg_id = self.seg_id, records = self.count(), "segment_seal");
         let entry = SegmentEntry {
             start_page: U64::new(self.extent.start_page),
@@ -292,8 +338,8 @@ impl Segment {
             dead_bytes: U64::new(0),
             record_count: U32::new(u32::try_from(self.entries.len()).unwrap_or(u32::MAX)),
             flags: U32::new(self.style.entry_flags()),
-            record_bytes: U64::new(self.len - HEADER_LEN),
-            delete_bytes: U64::new(self.len - HEADER_LEN - self.live_bytes),
+            record_bytes: U64::new(self.len - self.header_len()),
+            delete_bytes: U64::new(self.len - self.header_len() - self.live_bytes),
             expiring_bytes: U64::new(self.expiring.bytes),
             expires_first_ns: U64::new(self.expiring.first_ns),
             expires_last_ns: U64::new(self.expiring.last_ns),
@@ -320,7 +366,7 @@ impl Segment {
         }
     }
 
-    /// The extent behind the segment: header, head, run, filter, directory.
+    /// The extent behind the segment: header, head, run, filter, directory; salt and MACs if it is encrypted.
     fn side_data(&self, log: &Log, geometry: Geometry, uuid: (u64, u64)) -> Vec<u8> {
         let run = self.sorted_run(log, geometry);
         let filter = filter::build(run.iter().map(|entry| entry.slot_hash.get()));
@@ -329,19 +375,6 @@ impl Segment {
         if self.style.has_directory {
             parts.push((meta::SECTION_DIRECTORY, self.directory(log, geometry)));
         }
-        let body = meta::body_offset(parts.len());
-        let mut at = body;
-        let mut sections = Vec::new();
-        for (kind, bytes) in &parts {
-            sections.push(Section {
-                kind: U32::new(*kind),
-                crc32c: U32::new(crate::format::crc(bytes)),
-                offset: U64::new(u64::try_from(at).unwrap_or(u64::MAX)),
-                length: U64::new(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
-            });
-            at += bytes.len();
-        }
-        let page_count = geometry.pages(u64::try_from(at).unwrap_or(u64::MAX));
         let head = MetaHead {
             magic: U32::new(meta::MAGIC),
             kind: U16::new(meta::KIND_SIDE),
@@ -352,14 +385,13 @@ impl Segment {
             count: U64::new(self.count()),
             used: U64::new(0),
             seqno: U64::new(self.base_seqno),
-            page_count: U64::new(page_count),
+            page_count: U64::new(0),
         };
-        let mut bytes = meta_page(geometry, self.seg_id, &Meta { head, sections });
-        bytes.resize(body, 0);
-        for (_, part) in &parts {
-            bytes.extend_from_slice(part);
-        }
-        bytes
+        let key = self.cipher.as_ref().and_then(|cipher| {
+            parts.extend(cipher.salt.map(|salt| (meta::SECTION_SALT, salt.to_vec())));
+            log.keys()?.of(cipher.key_no).cloned()
+        });
+        meta_extent(geometry, self.seg_id, head, parts, key.as_deref())
     }
 
     /// The run in its order: slot hash, key, newest first.
@@ -391,26 +423,63 @@ impl Segment {
         if !self.style.is_moved {
             sort_by_key(&mut order, key);
         }
+        let offsets: Vec<U32> =
+            order.iter().filter_map(|item| entry(item.1)).map(|entry| entry.offset).collect();
+        if self.style.is_encrypted {
+            return directory::encode(0, &offsets, &[]);
+        }
         let skip = match (order.first(), order.last()) {
             (Some(first), Some(last)) => shared_len(&key(first.1), &key(last.1)),
             _ => 0,
         };
         let prefixes: Vec<U64> =
             order.iter().step_by(STRIDE).map(|item| U64::new(chunk(&key(item.1), skip))).collect();
-        let offsets: Vec<U32> =
-            order.iter().filter_map(|item| entry(item.1)).map(|entry| entry.offset).collect();
         directory::encode(u32::try_from(skip).unwrap_or(0), &offsets, &prefixes)
     }
 }
 
-/// The first bytes of an extent of derived data, up to the end of its head.
-pub(crate) fn meta_page(geometry: Geometry, seg_id: u64, meta: &Meta) -> Vec<u8> {
-    let page_count = meta.head.page_count.get();
+/// An extent of derived data with these sections, and their MACs if there is a key. The head's counts of sections and pages
+/// are filled in, unless it says how many pages there are.
+pub(crate) fn meta_extent(
+    geometry: Geometry,
+    seg_id: u64,
+    mut head: MetaHead,
+    mut parts: Vec<(u32, Vec<u8>)>,
+    key: Option<&BucketKey>,
+) -> Vec<u8> {
+    let len = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
+    let section_count = parts.len() + usize::from(key.is_some());
+    let body = meta::body_offset(section_count);
+    let macs = if key.is_some() { (parts.len() + 1) * MAC_LEN } else { 0 };
+    let bytes: usize = parts.iter().map(|(_, bytes)| bytes.len()).sum();
+    head.section_count = U16::new(u16::try_from(section_count).expect("a few"));
+    if head.page_count.get() == 0 {
+        head.page_count = U64::new(geometry.pages(len(body + bytes + macs)));
+    }
+    if let Some(key) = key {
+        parts.push((meta::SECTION_MAC, key.section_macs(&head, &parts)));
+    }
+    let mut at = body;
+    let mut sections = Vec::new();
+    for (kind, bytes) in &parts {
+        sections.push(Section {
+            kind: U32::new(*kind),
+            crc32c: U32::new(crate::format::crc(bytes)),
+            offset: U64::new(len(at)),
+            length: U64::new(len(bytes.len())),
+        });
+        at += bytes.len();
+    }
+    let page_count = head.page_count.get();
     let header = SegmentHeader::passive(Kind::Meta, seg_id, page_count, geometry.page_size);
-    let mut bytes = header.as_bytes().to_vec();
-    bytes.resize(meta::OFFSET, 0);
-    bytes.extend_from_slice(&meta.encode());
-    bytes
+    let mut extent = header.as_bytes().to_vec();
+    extent.resize(meta::OFFSET, 0);
+    extent.extend_from_slice(&Meta { head, sections }.encode());
+    extent.resize(body, 0);
+    for (_, part) in &parts {
+        extent.extend_from_slice(part);
+    }
+    extent
 }
 
 /// Writes the header of a free or side-data extent, and the zeros that tell a walk there is no record.

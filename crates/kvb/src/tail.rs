@@ -10,10 +10,11 @@ use crate::extent::{Extent, Geometry};
 use crate::format::index_page::slot_hash;
 use crate::format::roster::{NAMED_LOG, NamedExtent};
 use crate::format::segment::{Kind, SegmentHeader};
+use crate::key_sort::chunk;
 use crate::log::Log;
 use crate::opened::Opened;
 use crate::root::SEQNO_LIMIT;
-use crate::segment::{HEADER_LEN, Segment, Style};
+use crate::segment::{Segment, Style};
 
 /// What the walk found.
 #[derive(Debug, Default)]
@@ -109,18 +110,25 @@ pub(crate) fn begun_segment(
 ) -> Option<Segment> {
     let start = geometry.paddr(named.start_page.get());
     let header = log
-        .bytes(start, usize::try_from(HEADER_LEN).ok()?)
+        .bytes(start, SegmentHeader::SIZE)
         .and_then(SegmentHeader::decode)
         .filter(|header| header.kind() == Some(Kind::Data) && header.seg_id == named.seg_id)
         .filter(|header| header.base_seqno.get() < SEQNO_LIMIT)?;
-    Some(Segment::new(
-        Extent::new(named.start_page.get(), u64::from(named.page_count.get())),
+    let extent = Extent::new(named.start_page.get(), u64::from(named.page_count.get()));
+    let mut segment = Segment::new(
+        extent,
         header.seg_id.get(),
         header.base_seqno.get(),
         header.start_unix_ns.get(),
         header.writer_pid.get(),
-        style,
-    ))
+        style.of(&header),
+    );
+    if let Some(vault) = log.vault() {
+        vault.admit_all([(start, geometry.paddr(extent.end_page()), segment.seg_id)]);
+        // Without a cipher there are no records that anyone could read.
+        segment.cipher = Some(log.cipher(start)?.1);
+    }
+    Some(segment)
 }
 
 fn walk(
@@ -138,7 +146,8 @@ fn walk(
         if !segment.fits(geometry, len) || tail.next_seqno > limit {
             break;
         }
-        segment.push(slot_hash(record.header.hash64.get()), record.key(), record.header);
+        let prefix = chunk(record.key(), 0);
+        segment.push(slot_hash(record.header.hash64.get()), prefix, record.header);
         tail.next_seqno += 1;
         tail.scanned += 1;
         tail.bytes += len;

@@ -14,7 +14,6 @@ use crate::hash::KeyHash;
 use crate::log::Log;
 use crate::order::{self, Order, Place};
 use crate::sealed::Hold;
-use crate::segment::HEADER_LEN;
 
 /// A segment of the tail.
 #[derive(Debug)]
@@ -24,6 +23,8 @@ pub(crate) struct Unsealed {
     pub(crate) start: u64,
     /// Held by overlays that name its records.
     pub(crate) hold: Hold,
+    /// Where its first record stands.
+    records_at: u64,
     /// Bytes of header and records written.
     end: AtomicU64,
     sorted: Mutex<Parts>,
@@ -37,13 +38,14 @@ struct Parts {
 }
 
 impl Unsealed {
-    /// A segment written up to `end`.
-    pub(crate) fn new(seg_id: u64, start: u64, end: u64) -> Unsealed {
-        let sorted = Parts { end: HEADER_LEN, parts: Vec::new() };
+    /// A segment written up to `end`, with records from an offset on.
+    pub(crate) fn new(seg_id: u64, start: u64, records_at: u64, end: u64) -> Unsealed {
+        let sorted = Parts { end: records_at, parts: Vec::new() };
         Unsealed {
             seg_id,
             start,
             hold: Hold::default(),
+            records_at,
             end: AtomicU64::new(end),
             sorted: Mutex::new(sorted),
         }
@@ -56,7 +58,7 @@ impl Unsealed {
 
     /// Bytes of records written.
     pub(crate) fn record_bytes(&self) -> u64 {
-        self.end.load(Ordering::Acquire) - HEADER_LEN
+        self.end.load(Ordering::Acquire) - self.records_at
     }
 
     /// Everything written, in parts that are each in key order.

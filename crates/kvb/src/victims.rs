@@ -15,7 +15,7 @@ use crate::format::roster::SegmentEntry;
 use crate::keeper::OUTPUT_PAGES_MIN;
 use crate::overlay::DELETE_BIT;
 use crate::sealed::Sealed;
-use crate::segment::{HEADER_LEN, sealed_page_count};
+use crate::segment::sealed_page_count;
 use crate::segment_sums::SegmentSums;
 use crate::space::Space;
 
@@ -213,8 +213,8 @@ impl Choice {
         for one in all {
             let count = u64::from(one.sealed.entry.record_count.get());
             let one_records = (count * one.live_at_most()).div_ceil(one.bytes.max(1));
-            let len = HEADER_LEN + live + one.live_at_most();
             let style = core.fixed.style();
+            let len = style.header_len() + live + one.live_at_most();
             let pages = sealed_page_count(core.geometry(), style, len, records + one_records);
             if pages <= self.room {
                 live += one.live_at_most();

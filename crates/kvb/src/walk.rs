@@ -14,9 +14,10 @@ use crate::format::meta::{self, Meta};
 use crate::format::roster::SegmentEntry;
 use crate::format::run::OFFSET_MAX;
 use crate::format::segment::{Kind, SegmentHeader};
+use crate::key_sort::chunk;
 use crate::log::Log;
 use crate::root::{Root, SEQNO_LIMIT};
-use crate::segment::{HEADER_LEN, Segment, Style};
+use crate::segment::Segment;
 use crate::tail::next_record;
 
 pub(crate) fn header_at(log: &Log, geometry: Geometry, page: u64) -> Result<SegmentHeader> {
@@ -45,6 +46,9 @@ pub(crate) fn rebuild_table(log: &Log, fixed: &Fixed, root: &Root) -> Result<Vec
         };
         let extent = Extent::new(page, pages);
         extent.check_within(page, end, at)?;
+        if let (Some(vault), Some(Kind::Data)) = (log.vault(), header.kind()) {
+            vault.admit_all([(at, geometry.paddr(extent.end_page()), header.seg_id.get())]);
+        }
         if named.is_none() && header.kind() == Some(Kind::Data) {
             entries.push(entry_of(log, fixed, extent, &header)?);
         }
@@ -60,7 +64,7 @@ fn entry_of(
     header: &SegmentHeader,
 ) -> Result<SegmentEntry> {
     let geometry = fixed.geometry;
-    let segment = read_records(log, geometry, extent, header, fixed.style());
+    let segment = read_records(log, fixed, extent, header);
     let footer_at = segment.end_paddr(geometry);
     let room = geometry.paddr(extent.end_page()) - footer_at;
     let footer = usize::try_from(room)
@@ -87,8 +91,8 @@ fn entry_of(
         dead_bytes: U64::new(0),
         record_count: count(segment.count()),
         flags: U32::new(segment.style.entry_flags()),
-        record_bytes: U64::new(segment.len - HEADER_LEN),
-        delete_bytes: U64::new(segment.len - HEADER_LEN - segment.live_bytes),
+        record_bytes: U64::new(segment.len - segment.header_len()),
+        delete_bytes: U64::new(segment.len - segment.header_len() - segment.live_bytes),
         expiring_bytes: U64::new(segment.expiring.bytes),
         expires_first_ns: U64::new(segment.expiring.first_ns),
         expires_last_ns: U64::new(segment.expiring.last_ns),
@@ -96,12 +100,12 @@ fn entry_of(
 }
 
 /// Reads a registered segment whose run is lost.
-pub(crate) fn rescan(log: &Log, geometry: Geometry, entry: &SegmentEntry) -> Result<Segment> {
+pub(crate) fn rescan(log: &Log, fixed: &Fixed, entry: &SegmentEntry) -> Result<Segment> {
+    let geometry = fixed.geometry;
     let page = entry.start_page.get();
     let header = header_at(log, geometry, page)?;
     let extent = Extent::new(page, u64::from(entry.data_page_count.get()));
-    let style = Style { has_directory: false, is_moved: false, is_guard: false };
-    let segment = read_records(log, geometry, extent, &header, style);
+    let segment = read_records(log, fixed, extent, &header);
     if segment.count() == u64::from(entry.record_count.get()) {
         Ok(segment)
     } else {
@@ -110,13 +114,13 @@ pub(crate) fn rescan(log: &Log, geometry: Geometry, entry: &SegmentEntry) -> Res
 }
 
 /// Reads records from the start of a segment until one does not hold.
-fn read_records(
+pub(crate) fn read_records(
     log: &Log,
-    geometry: Geometry,
+    fixed: &Fixed,
     extent: Extent,
     header: &SegmentHeader,
-    style: Style,
 ) -> Segment {
+    let geometry = fixed.geometry;
     let is_moved = header.is_moved();
     let mut segment = Segment::new(
         extent,
@@ -124,15 +128,17 @@ fn read_records(
         header.base_seqno.get(),
         header.start_unix_ns.get(),
         header.writer_pid.get(),
-        Style { is_moved, is_guard: header.is_guard(), ..style },
+        fixed.style().of(header),
     );
+    segment.cipher = log.cipher(geometry.paddr(extent.start_page)).map(|(_, cipher)| cipher);
     loop {
         let seqno = (!is_moved).then(|| segment.base_seqno + segment.count());
         let Some(record) = next_record(log, geometry, &segment, seqno) else { break };
         if segment.len > u64::from(OFFSET_MAX) {
             break;
         }
-        segment.push(slot_hash(record.header.hash64.get()), record.key(), record.header);
+        let prefix = chunk(record.key(), 0);
+        segment.push(slot_hash(record.header.hash64.get()), prefix, record.header);
     }
     if is_moved {
         segment.settle_seqnos();

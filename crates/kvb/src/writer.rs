@@ -11,7 +11,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
 use crate::batch::Batch;
@@ -22,10 +21,11 @@ use crate::format::index_page::slot_hash;
 use crate::format::journal::{COMMIT, INDEX_DELETE, INDEX_INSERT, INDEX_UPDATE, JournalEntry};
 use crate::format::record::{self, DELETE, MARK_COMMIT, RecordHeader, Stamp};
 use crate::format::roster::NAMED_LOG;
+use crate::key_sort::chunk;
 use crate::options::Durability;
 use crate::overlay::{DELETE_BIT, Keep};
 use crate::ring::{Ring, uuid_tag};
-use crate::segment::{HEADER_LEN, Segment, sealed_page_count};
+use crate::segment::{Segment, sealed_page_count};
 use crate::unsealed::Unsealed;
 use crate::view::{Segments, View};
 
@@ -193,20 +193,23 @@ impl Core {
                 let key =
                     bytes.get(RecordHeader::SIZE..RecordHeader::SIZE + key_len).unwrap_or(&[]);
                 let hash64 = self.hash.hash64(key);
+                let prefix = chunk(key, 0);
                 let stamp = Stamp {
                     seqno: writer.next_seqno,
                     hash64,
                     timestamp_ns,
                     reserved16: if is_last { MARK_COMMIT } else { 0 },
                 };
-                record::stamp(bytes, stamp).ok_or(Error::Invalid("short record"))?;
+                let (cipher, offset) = (active.cipher.as_deref(), active.len);
+                record::stamp_sealed(bytes, stamp, |header, body| {
+                    Some(cipher?.seal(header, offset, body))
+                })
+                .ok_or(Error::Invalid("short record"))?;
                 let is_delete = header.kind == DELETE;
                 let entry = start + active.len + if is_delete { DELETE_BIT } else { 0 };
                 writer.changes.push((slot_hash(hash64), entry));
-                let stamped = crate::format::read(bytes).ok_or(Error::Invalid("short record"))?;
-                let key =
-                    bytes.get(RecordHeader::SIZE..RecordHeader::SIZE + key_len).unwrap_or(&[]);
-                active.push(slot_hash(hash64), key, &stamped);
+                let stamped = RecordHeader::of(bytes).ok_or(Error::Invalid("short record"))?;
+                active.push(slot_hash(hash64), prefix, stamped);
                 writer.next_seqno += 1;
                 piece_len += len_usize;
             }
@@ -216,7 +219,7 @@ impl Core {
                 unsealed.reach(active.len);
             }
             // The header of a new segment is as undurable as its first records.
-            let from = if piece_at == HEADER_LEN { start } else { start + piece_at };
+            let from = if piece_at == active.header_len() { start } else { start + piece_at };
             writer.written.push((from, start + active.len - from));
             rest = behind;
         }
@@ -253,11 +256,10 @@ impl Core {
             self.env.pid(),
             self.fixed.style(),
         );
+        self.lock_up(&mut segment);
         let at = geometry.paddr(segment.extent.start_page);
-        self.disk
-            .write_at(at, segment.header(0).as_bytes())
-            .map_err(Error::io("begin a segment"))?;
-        let unsealed = Arc::new(Unsealed::new(segment.seg_id, at, HEADER_LEN));
+        self.disk.write_at(at, &segment.header(0)).map_err(Error::io("begin a segment"))?;
+        let unsealed = Arc::new(Unsealed::new(segment.seg_id, at, segment.len, segment.len));
         segment.unsealed = Some(Arc::clone(&unsealed));
         self.change_view(|view| {
             let mut segments = Segments::clone(&view.segments);
@@ -266,6 +268,18 @@ impl Core {
         });
         writer.active = Some(segment);
         Ok(())
+    }
+
+    /// Gives a new segment of an encrypted bucket its cipher.
+    pub(crate) fn lock_up(&self, segment: &mut Segment) {
+        let Some(vault) = self.log.vault() else { return };
+        let keys = vault.keys.load();
+        let salt = keys.current.salt(&self.session_salt, segment.seg_id);
+        let cipher = Arc::new(keys.current.segment(segment.seg_id, Some(salt)));
+        let geometry = self.geometry();
+        let (start, end) = (segment.extent.start_page, segment.extent.end_page());
+        vault.admit(geometry.paddr(start), geometry.paddr(end), segment.seg_id, &cipher);
+        segment.cipher = Some(cipher);
     }
 
     /// Ends the active segment, to be handed over when its batches are published.
@@ -395,7 +409,8 @@ impl Core {
             pages <= active.extent.page_count
         });
         let style = self.fixed.style();
-        let needed = sealed_page_count(geometry, style, HEADER_LEN + demand.bytes, demand.count);
+        let needed =
+            sealed_page_count(geometry, style, style.header_len() + demand.bytes, demand.count);
         if in_active || self.lock_supply().has_extent(needed, demand.deletes_only) {
             return Ok(());
         }
@@ -428,13 +443,13 @@ impl Core {
         let geometry = self.geometry();
         let (max, style) = (self.fixed.segment_page_max, self.fixed.style());
         let mut pieces = Pieces { ordinary: 0, oversized_pages: 0 };
-        let (mut len, mut count) = (HEADER_LEN, 0);
+        let (mut len, mut count) = (style.header_len(), 0);
         for batch in batches {
             let mut rest = batch.bytes.as_slice();
             while !rest.is_empty() {
                 let record = record_len(rest)?;
                 if count == 0 || sealed_page_count(geometry, style, len + record, count + 1) > max {
-                    (len, count) = (HEADER_LEN, 0);
+                    (len, count) = (style.header_len(), 0);
                     match sealed_page_count(geometry, style, len + record, 1) {
                         pages if pages > max => pieces.oversized_pages += pages,
                         _ => pieces.ordinary += 1,

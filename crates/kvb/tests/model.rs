@@ -33,7 +33,10 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use host::{Disk, Env, FileDisk, ManualEnv, MemoryDisk};
-use kvb::{Batch, Bucket, Compact, Compaction, Durability, HashKind, Options, Scan, Snapshot};
+use kvb::{
+    Batch, Bucket, Compact, Compaction, Compression, Durability, HashKind, Key, Keyring, Options,
+    Scan, Snapshot,
+};
 use tempfile::TempDir;
 use walk::{Of, Presence, Walk, short};
 
@@ -86,6 +89,8 @@ struct Plan {
     segment_bytes_max: u64,
     hash: HashKind,
     directories: bool,
+    compressed: bool,
+    encrypted: bool,
     overlay_min: usize,
     keys: Keys,
     /// How many different keys there are.
@@ -108,6 +113,8 @@ impl Plan {
             segment_bytes_max: *rng.choice(&[segment_min, segment_min, 8 << 20]).unwrap(),
             hash: if rng.u8(..4) == 0 { HashKind::SipHash } else { HashKind::Xxh3 },
             directories: rng.u8(..3) > 0,
+            compressed: rng.u8(..3) == 0,
+            encrypted: rng.u8(..3) == 0,
             overlay_min: *rng.choice(&[1, 8, 32, 100]).unwrap(),
             keys: Keys::Plain,
             key_count: *rng.choice(&[30, 600, 2500]).unwrap(),
@@ -120,7 +127,7 @@ impl Plan {
     }
 
     fn options(&self) -> Options {
-        Options::default()
+        let options = Options::default()
             .page_size(self.page_size)
             .segment_bytes_max(self.segment_bytes_max)
             .hash(self.hash)
@@ -128,6 +135,13 @@ impl Plan {
             .durability(self.durability)
             .background(self.background)
             .overlay_min(self.overlay_min)
+            .compression_min(16)
+            .compression(if self.compressed { Compression::Zstd } else { Compression::None });
+        if self.encrypted {
+            options.encrypted(7).keys(Keyring::new().with(7, Key::new([7; 32])))
+        } else {
+            options
+        }
     }
 
     /// True if a record may be too large for an ordinary segment. It then has one of its own, which
@@ -605,7 +619,9 @@ impl History {
             _ => self.rng.usize(40_000..=VALUE_MAX),
         };
         let mut value = vec![0; len];
-        self.rng.fill(&mut value);
+        // Some of it compresses.
+        let random = if self.rng.bool() { len } else { self.rng.usize(..=len) };
+        self.rng.fill(&mut value[..random]);
         value
     }
 
@@ -1047,8 +1063,11 @@ impl History {
     fn record_bytes(&self) -> (u64, u64) {
         let (mut least, mut most) = (0, 0);
         for (key, entry) in &self.model.map {
-            let len = RECORD_MIN + u64::try_from(key.len() + entry.value.len()).unwrap();
+            let tag = if self.plan.encrypted { 16 } else { 0 };
+            let bare = RECORD_MIN + tag + u64::try_from(key.len()).unwrap();
+            let len = bare + u64::try_from(entry.value.len()).unwrap();
             most += len;
+            let len = if self.plan.compressed { bare } else { len };
             least += if entry.may_be_gone { 0 } else { len };
         }
         (least, most)

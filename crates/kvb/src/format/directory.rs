@@ -26,6 +26,11 @@ pub const fn prefix_count(records: u64) -> u64 {
     records.div_ceil(STRIDE as u64)
 }
 
+/// Bytes of a directory of so many records without key bytes, as encrypted buckets have it.
+pub const fn bare_len(records: u64) -> u64 {
+    DirectoryHead::SIZE as u64 + records * 4
+}
+
 /// Bytes of a directory of so many records.
 pub const fn encoded_len(records: u64) -> u64 {
     DirectoryHead::SIZE as u64 + records * 4 + prefix_count(records) * 8
@@ -41,8 +46,10 @@ pub fn encode(skip: u32, offsets: &[U32], prefixes: &[U64]) -> Vec<u8> {
     bytes
 }
 
-/// Reads the head, if the length fits it.
-pub fn decode_head(bytes: &[u8]) -> Option<DirectoryHead> {
+/// Reads the head, if the length fits it, with or without key bytes.
+pub fn decode_head(bytes: &[u8], has_prefixes: bool) -> Option<DirectoryHead> {
     let head: DirectoryHead = read(bytes)?;
-    (encoded_len(u64::from(head.count.get())) == bytes.len() as u64).then_some(head)
+    let records = u64::from(head.count.get());
+    let len = if has_prefixes { encoded_len(records) } else { bare_len(records) };
+    (len == bytes.len() as u64).then_some(head)
 }

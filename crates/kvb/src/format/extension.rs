@@ -18,6 +18,8 @@ pub const OFFSET: usize = 136;
 pub const HASH_XXH3: u16 = 0;
 /// SipHash-2-4 under `hash_key`.
 pub const HASH_SIP: u16 = 1;
+/// SipHash-2-4 under a key that `hash_key` hides.
+pub const HASH_HIDDEN: u16 = 2;
 
 on_disk! {
     /// Positions and settings beside the superblock.
@@ -26,7 +28,7 @@ on_disk! {
         pub magic: U32,
         /// Bytes of this structure.
         pub length: U16,
-        /// [`HASH_XXH3`] or [`HASH_SIP`].
+        /// [`HASH_XXH3`], [`HASH_SIP`] or [`HASH_HIDDEN`].
         pub hash_kind: U16,
         /// Equals the superblock's.
         pub epoch: U64,

@@ -50,7 +50,7 @@ pub fn slot_hash(hash64: u64) -> u64 {
 
 /// Slots in a page: the largest power of two that fits beside header and digest.
 pub const fn slots_per_page(page_size: u64) -> u64 {
-    let room = (page_size - (IndexPageHeader::SIZE + 8) as u64) / IndexSlot::SIZE as u64;
+    let room = (page_size - (IndexPageHeader::SIZE + 16) as u64) / IndexSlot::SIZE as u64;
     1 << room.ilog2()
 }
 
@@ -94,19 +94,34 @@ pub fn set_slot(page: &mut [u8], slot: usize, value: IndexSlot) {
 
 /// Empties the slots of a page; what is behind the digest is zero and stays so.
 pub fn clear(page: &mut [u8]) {
-    let end = digest_offset(slots_per_page(page.len() as u64)) + 8;
+    let end = digest_offset(slots_per_page(page.len() as u64)) + 16;
     if let Some(bytes) = page.get_mut(..end) {
         bytes.fill(0);
     }
 }
 
-fn digest(page: &[u8], image_id: u64, at: usize) -> Option<u64> {
-    let head = xxh3_64_with_seed(page.get(..at)?, image_id);
-    Some(xxh3_64_with_seed(page.get(at + 8..)?, head))
+/// What makes a MAC of the two parts of a page, in an encrypted bucket.
+pub type PageMac<'a> = Option<&'a dyn Fn(&[u8], &[u8]) -> [u8; 16]>;
+
+/// What stands behind the slots: a digest of everything else in the page, or a MAC.
+fn tag(page: &[u8], image_id: u64, at: usize, mac: PageMac<'_>) -> Option<([u8; 16], usize)> {
+    let before = page.get(..at)?;
+    if let Some(mac) = mac {
+        return Some((mac(before, page.get(at + 16..)?), 16));
+    }
+    let head = xxh3_64_with_seed(before, image_id);
+    let digest = xxh3_64_with_seed(page.get(at + 8..)?, head);
+    Some((u128::from(digest).to_le_bytes(), 8))
 }
 
 /// Writes header and digest of a page of which `used` slots are set.
-pub fn seal_page(page: &mut [u8], image_id: u64, pageid: u64, used: u32) -> Option<()> {
+pub fn seal_page(
+    page: &mut [u8],
+    image_id: u64,
+    pageid: u64,
+    used: u32,
+    mac: PageMac<'_>,
+) -> Option<()> {
     let slots = slots_per_page(page.len() as u64);
     let mut header = IndexPageHeader {
         page_uuid: U64::new(image_id),
@@ -118,21 +133,26 @@ pub fn seal_page(page: &mut [u8], image_id: u64, pageid: u64, used: u32) -> Opti
     seal(header.as_mut_bytes());
     page.get_mut(..IndexPageHeader::SIZE)?.copy_from_slice(header.as_bytes());
     let at = digest_offset(slots);
-    let value = digest(page, image_id, at)?;
-    page.get_mut(at..at + 8)?.copy_from_slice(&value.to_le_bytes());
+    let (tag, len) = tag(page, image_id, at, mac)?;
+    page.get_mut(at..at + len)?.copy_from_slice(tag.get(..len)?);
     Some(())
 }
 
 /// Checks header and digest of a page of the image with this id.
-pub fn check_page(page: &[u8], image_id: u64, pageid: u64) -> Option<IndexPageHeader> {
+pub fn check_page(
+    page: &[u8],
+    image_id: u64,
+    pageid: u64,
+    mac: PageMac<'_>,
+) -> Option<IndexPageHeader> {
     let header: IndexPageHeader = read_sealed(page)?;
     let slots = slots_per_page(page.len() as u64);
     let at = digest_offset(slots);
-    let stored = u64::from_le_bytes(page.get(at..at + 8)?.try_into().ok()?);
+    let (tag, len) = tag(page, image_id, at, mac)?;
     let sound = header.page_uuid.get() == image_id
         && u64::from(header.slots.get()) == slots
         && u64::from(header.used.get()) <= slots
         && header.pageid.get() == pageid
-        && digest(page, image_id, at)? == stored;
+        && page.get(at..at + len)? == tag.get(..len)?;
     sound.then_some(header)
 }

@@ -26,6 +26,12 @@ pub const SECTION_RUN: u32 = 1;
 pub const SECTION_FILTER: u32 = 2;
 /// Section of a key directory.
 pub const SECTION_DIRECTORY: u32 = 4;
+/// Section of MACs: of the head, and of every other section in order.
+pub const SECTION_MAC: u32 = 5;
+/// Section with a copy of the segment's salt.
+pub const SECTION_SALT: u32 = 6;
+/// Bytes of a MAC.
+pub const MAC_LEN: usize = 16;
 /// Section of segment entries.
 pub const SECTION_TABLE: u32 = 3;
 
@@ -115,6 +121,11 @@ impl Meta {
             head,
             sections: sections.chunks_exact(Section::SIZE).filter_map(read).collect(),
         })
+    }
+
+    /// Place of the section of this kind among all.
+    pub fn place(&self, kind: u32) -> Option<usize> {
+        self.sections.iter().position(|section| section.kind.get() == kind)
     }
 
     /// The section of this kind.

@@ -196,28 +196,61 @@ pub struct Stamp {
 
 /// Appends a record to `buf` with everything but its stamp, and returns its length.
 pub fn push(buf: &mut Vec<u8>, kind: u8, key: &[u8], value: &[u8], ttl_secs: u32) -> usize {
+    buf.reserve(RecordHeader::SIZE + key.len() + value.len() + TRAILER);
+    push_with(buf, kind, key, ttl_secs, 0, |buf| {
+        buf.extend_from_slice(value);
+        ENC_RAW
+    })
+}
+
+/// The same, of a value that `store` appends in the form it tells. With [`ENC_AEAD`] in `enc` there is room for a tag.
+pub fn push_with(
+    buf: &mut Vec<u8>,
+    kind: u8,
+    key: &[u8],
+    ttl_secs: u32,
+    enc: u8,
+    store: impl FnOnce(&mut Vec<u8>) -> u8,
+) -> usize {
+    let start = buf.len();
     let header = RecordHeader {
         header_crc32c: U32::new(0),
         seqno: U64::new(0),
         hash64: U64::new(0),
         timestamp_ns: U64::new(0),
         kind,
-        enc: ENC_RAW,
+        enc,
         reserved16: U16::new(0),
         key_len: U32::new(key.len() as u32),
-        val_len: U32::new(value.len() as u32),
+        val_len: U32::new(0),
         ttl_secs: U32::new(ttl_secs),
     };
-    buf.reserve(RecordHeader::SIZE + key.len() + value.len() + TRAILER);
     buf.extend_from_slice(header.as_bytes());
     buf.extend_from_slice(key);
-    buf.extend_from_slice(value);
-    buf.extend_from_slice(&[0; TRAILER]);
-    RecordHeader::SIZE + key.len() + value.len() + TRAILER
+    let value_at = buf.len();
+    let form = store(buf);
+    let val_len = (buf.len() - value_at) as u32;
+    let own = buf.get_mut(start..).and_then(|own| RecordHeader::mut_from_prefix(own).ok());
+    if let Some((header, _)) = own {
+        header.enc |= form;
+        header.val_len = U32::new(val_len);
+    }
+    let tag = if enc & ENC_AEAD != 0 { TAG } else { 0 };
+    buf.resize(buf.len() + tag + TRAILER, 0);
+    buf.len() - start
 }
 
 /// Stamps the record that fills `bytes` exactly and computes both CRCs.
 pub fn stamp(bytes: &mut [u8], stamp: Stamp) -> Option<()> {
+    stamp_sealed(bytes, stamp, |_, _| None)
+}
+
+/// The same, of a record whose key and value `seal` encrypts if it gives a tag.
+pub fn stamp_sealed(
+    bytes: &mut [u8],
+    stamp: Stamp,
+    seal: impl FnOnce(&RecordHeader, &mut [u8]) -> Option<[u8; TAG]>,
+) -> Option<()> {
     let (header, _) = RecordHeader::mut_from_prefix(bytes).ok()?;
     header.seqno = U64::new(stamp.seqno);
     header.hash64 = U64::new(stamp.hash64);
@@ -226,7 +259,12 @@ pub fn stamp(bytes: &mut [u8], stamp: Stamp) -> Option<()> {
     let (head, rest) = bytes.split_at_mut_checked(RecordHeader::SIZE)?;
     let header_crc = crc(head.get(4..)?);
     head.get_mut(..4)?.copy_from_slice(&header_crc.to_le_bytes());
+    let header = RecordHeader::of(head)?;
     let (body, trailer) = rest.split_at_mut_checked(rest.len().checked_sub(TRAILER)?)?;
+    if header.is_encrypted() {
+        let (text, room) = body.split_at_mut_checked(body.len().checked_sub(TAG)?)?;
+        room.copy_from_slice(&seal(header, text)?);
+    }
     let record_crc = crc32c::crc32c_append(crc(head), body);
     trailer.copy_from_slice(&record_crc.to_le_bytes());
     Some(())

@@ -15,6 +15,12 @@ pub const FLAG_META: u64 = 1 << 2;
 pub const FLAG_MOVED: u64 = 1 << 3;
 /// No image names the records: they hide older ones until those are free.
 pub const FLAG_GUARD: u64 = 1 << 4;
+/// Sixteen bytes of salt follow the header, and the records those.
+pub const FLAG_SALTED: u64 = 1 << 32;
+/// Where the number of the key stands that the records are under.
+pub const KEY_NO_SHIFT: u32 = 16;
+/// Bytes of the salt.
+pub const SALT_LEN: usize = 16;
 /// Flags a reader must understand; the low half may be ignored.
 pub const FLAGS_REQUIRED: u64 = 0xFFFF_FFFF_0000_0000;
 
@@ -67,7 +73,7 @@ impl SegmentHeader {
     /// What the extent holds; `None` if the flags say nothing known.
     pub fn kind(&self) -> Option<Kind> {
         let flags = self.flags.get();
-        if flags & FLAGS_REQUIRED != 0 {
+        if flags & FLAGS_REQUIRED & !FLAG_SALTED != 0 {
             return None;
         }
         match flags & (FLAG_DATA | FLAG_FREE | FLAG_META) {
@@ -76,6 +82,21 @@ impl SegmentHeader {
             FLAG_META => Some(Kind::Meta),
             _ => None,
         }
+    }
+
+    /// True if a salt follows the header.
+    pub fn is_salted(&self) -> bool {
+        self.flags.get() & FLAG_SALTED != 0
+    }
+
+    /// Number of the key that the records are under; 0 if they are not encrypted.
+    pub fn key_no(&self) -> u16 {
+        (self.flags.get() >> KEY_NO_SHIFT) as u16
+    }
+
+    /// Where the first record stands.
+    pub fn records_at(&self) -> u64 {
+        (SegmentHeader::SIZE + if self.is_salted() { SALT_LEN } else { 0 }) as u64
     }
 
     /// True if the segment holds moved records.

@@ -666,7 +666,7 @@ def refused(structures, wholes):
         yield dict(structure=name, why=f"bit {bit} flipped", bytes=bytes(damaged).hex())
     for why, changes in [
         ("another major version", dict(version_major=2)),
-        ("a flag that must be understood", dict(flags=1 << 32)),
+        ("a flag that must be understood", dict(flags=1 << 48)),
         ("a page size that is no power of two", dict(page_size=5000)),
         ("a page size under 4096", dict(page_size=512)),
         ("the magic read as big-endian", dict(magic=0x4B42564B)),

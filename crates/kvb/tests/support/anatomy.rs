@@ -81,7 +81,7 @@ pub(crate) fn sealed_records(file: &[u8]) -> Vec<Lying> {
         let mut at = extent.bytes.start + SegmentHeader::SIZE;
         while let Some(record) = Framed::decode(&file[at..extent.bytes.end]) {
             let end = at + usize::try_from(record.header.record_len()).unwrap();
-            let key = record.key.to_vec();
+            let key = record.key().to_vec();
             records.push(Lying { bytes: at..end, header: *record.header, key });
             at = end;
         }

@@ -1,0 +1,82 @@
+//! Keys of encrypted buckets, and where they come from.
+//!
+//! A bucket stores ids of keys and values to check them by, never keys. Whoever opens it supplies a [`KeyProvider`], which
+//! gives a key for an id: from a file, from a key service, from memory.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+
+#[cfg(feature = "encryption")]
+use zeroize::Zeroize;
+
+/// 256 bits of key. They are overwritten when it is dropped, and never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key([u8; 32]);
+
+impl Key {
+    /// A key of these bytes, which should be random. Overwrite your own copy.
+    pub fn new(bytes: [u8; 32]) -> Key {
+        Key(bytes)
+    }
+
+    #[cfg(feature = "encryption")]
+    pub(crate) fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        #[cfg(feature = "encryption")]
+        self.0.zeroize();
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+/// Gives keys by their ids.
+///
+/// It is asked when a bucket is created, opened or rotated, and not in between.
+pub trait KeyProvider: Send + Sync {
+    /// The key of an id; `None` if there is none.
+    fn key(&self, id: u64) -> io::Result<Option<Key>>;
+
+    /// Ids that may be tried when a damaged bucket does not tell any more which it used.
+    fn ids(&self) -> Vec<u64> {
+        Vec::new()
+    }
+}
+
+/// Keys in memory.
+#[derive(Clone, Debug, Default)]
+pub struct Keyring {
+    keys: HashMap<u64, Key>,
+}
+
+impl Keyring {
+    /// One without keys.
+    pub fn new() -> Keyring {
+        Keyring::default()
+    }
+
+    /// Adds a key under an id.
+    pub fn with(mut self, id: u64, key: Key) -> Keyring {
+        self.keys.insert(id, key);
+        self
+    }
+}
+
+impl KeyProvider for Keyring {
+    fn key(&self, id: u64) -> io::Result<Option<Key>> {
+        Ok(self.keys.get(&id).cloned())
+    }
+
+    fn ids(&self) -> Vec<u64> {
+        self.keys.keys().copied().collect()
+    }
+}
