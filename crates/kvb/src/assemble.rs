@@ -7,10 +7,11 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use arc_swap::ArcSwap;
 use host::{Disk, Env};
 
+use crate::book;
 use crate::bulletin::Bulletin;
 use crate::clock::Clock;
 use crate::codec::Codec;
-use crate::core::{Core, Fixed, Mode, Supply};
+use crate::core::{Core, Mode, Supply};
 use crate::error::{Error, Result};
 use crate::extent::{Extent, Geometry};
 use crate::format::roster::{SEGMENT_MOVED, SegmentEntry};
@@ -78,7 +79,7 @@ pub(crate) fn assemble(
         },
         bulletin,
         hash,
-        codec: codec(&fixed, options)?,
+        codec: codec(&log, parts, options, read_only)?,
         session_salt,
         log,
         clock,
@@ -124,7 +125,8 @@ pub(crate) fn random_salt(env: &dyn Env) -> [u8; 16] {
     wide.to_le_bytes()
 }
 
-fn codec(fixed: &Fixed, options: &Options) -> Result<Codec> {
+fn codec(log: &Log, parts: &Parts, options: &Options, is_read_only: bool) -> Result<Codec> {
+    let fixed = &parts.fixed;
     let is_compressed = fixed.flags & FLAG_ZSTD != 0;
     if is_compressed && !squeeze::IS_AVAILABLE {
         return Err(Error::Invalid(
@@ -132,7 +134,16 @@ fn codec(fixed: &Fixed, options: &Options) -> Result<Codec> {
         ));
     }
     let level = is_compressed.then_some(options.compression_level);
-    Ok(Codec::new(level, options.compression_min, fixed.max_value))
+    let codec = Codec::new(level, options.compression_min, fixed.max_value);
+    if let Some(book) = parts.book {
+        match book::read(log, fixed, book, options.compression_level) {
+            Ok(dictionaries) => codec.set_dictionaries(dictionaries),
+            // What needs none can still be read.
+            Err(_) if is_read_only => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(codec)
 }
 
 /// Every moved record that is registered is in the image or gets into the overlay before it is frozen.
@@ -167,6 +178,7 @@ fn keeper(parts: &Parts, sealed: &[Arc<Sealed>]) -> Keeper {
     used.extend(parts.aborted.iter().map(segment_extent));
     used.extend(parts.image.map(|image| image.extent));
     used.extend(table.map(|table| table.extent));
+    used.extend(parts.book.map(|book| book.extent));
     if free_map.start_page >= parts.fixed.segment_start_page {
         used.push(Extent::new(free_map.start_page - 1, free_map.page_count + 1));
     }
@@ -196,6 +208,8 @@ fn keeper(parts: &Parts, sealed: &[Arc<Sealed>]) -> Keeper {
         tail_seqno: parts.root.extension.tail_seqno.get(),
         image: parts.image.unwrap_or(Image::void(parts.fixed.geometry).place),
         image_gone: parts.root.extension.image_gone.get(),
+        book: parts.book,
+        dropped_seqno: parts.root.extension.dropped_seqno.get(),
         free_map,
         retired: Vec::new(),
         damaged: None,

@@ -12,6 +12,7 @@ use host::{Dir, Disk, Env, FileDir, FileDisk, SystemEnv};
 
 use crate::background;
 use crate::batch::Batch;
+use crate::book::Training;
 use crate::compact::{Compact, Compaction};
 use crate::core::{Core, lock};
 use crate::create::create;
@@ -247,6 +248,12 @@ impl Bucket {
     /// done in the background as far as it is worth it; this does it now, or does more.
     pub fn compact(&self, kind: Compact) -> Result<Compaction> {
         self.core.compact(kind)
+    }
+
+    /// Learns from values that are there now how to compress small ones, and uses that for values put from now on; values
+    /// that are there stay as they are. The dictionary has at most so many bytes; 16 KiB is a good length.
+    pub fn train_dictionary(&self, max_bytes: usize) -> Result<Training> {
+        self.core.train(max_bytes)
     }
 
     /// What the bucket holds and has done.

@@ -16,7 +16,7 @@ use crate::format::free_map::{self, FreeExtent};
 use crate::format::key_block::{self, KeyBlock};
 use crate::format::meta::{self, MetaHead};
 use crate::format::roster::{self, Roster};
-use crate::format::superblock::{MAGIC, Superblock, VERSION_MAJOR, VERSION_MINOR};
+use crate::format::superblock::{FLAG_DICTIONARY, MAGIC, Superblock, VERSION_MAJOR, VERSION_MINOR};
 use crate::keeper::{Keeper, Retired, TablePlace};
 use crate::segment::meta_extent;
 use crate::vault::Keys;
@@ -109,7 +109,10 @@ impl Keeper {
             file_uuid_hi: U64::new(fixed.uuid.0),
             file_uuid_lo: U64::new(fixed.uuid.1),
             created_unix_ns: U64::new(fixed.created_unix_ns),
-            flags: U64::new(fixed.flags),
+            flags: U64::new(match self.book {
+                Some(_) => fixed.flags | FLAG_DICTIONARY,
+                None => fixed.flags,
+            }),
             index_region_start_page: U64::new(self.image.first_page()),
             index_region_page_count: U64::new(self.image.page_count()),
             fsm_start_page: U64::new(self.free_map.start_page),
@@ -165,7 +168,8 @@ impl Keeper {
             roster_crc32c: U32::new(roster_crc),
             bulletin_page: U64::new(fixed.bulletin_page),
             image_gone: U64::new(self.image_gone),
-            reserved: [0; 16],
+            book_start_page: U64::new(self.book.map_or(0, |book| book.extent.start_page)),
+            dropped_seqno: U64::new(self.dropped_seqno),
             crc32c: U32::new(0),
         }
         .seal();
@@ -192,7 +196,7 @@ impl Keeper {
             old_key_no: U16::new(old.map_or(0, |old| old.no)),
             image_key_no: U16::new(self.image.key_no),
             table_key_no: U16::new(self.table.map_or(0, |table| table.key_no)),
-            book_key_no: U16::new(0),
+            book_key_no: U16::new(self.book.map_or(0, |book| book.key_no)),
             old_key_id: U64::new(old.map_or(0, |old| old.id)),
             old_key_check: old.map_or([0; 16], |old| old.check()),
             session_salt: *session_salt,

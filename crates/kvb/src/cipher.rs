@@ -24,11 +24,12 @@ use blake2::digest::{FixedOutput, KeyInit, Mac};
 use blake2::{Blake2b, Blake2bMac, Digest};
 use chacha20::cipher::{KeyIvInit, StreamCipher, StreamCipherSeek};
 use chacha20::{ChaCha20, R20, hchacha};
-use chacha20poly1305::{AeadInOut, ChaCha20Poly1305};
+use chacha20poly1305::{AeadInOut, ChaCha20Poly1305, XChaCha20Poly1305};
 use zerocopy::IntoBytes;
 use zeroize::Zeroize;
 
 use crate::error::{Error, Result};
+use crate::format::book::BookHead;
 use crate::format::record::{Framed, RecordHeader, TAG};
 use crate::keys::{Key, KeyProvider};
 
@@ -127,6 +128,31 @@ impl BucketKey {
         Mac::update(&mut mac, name);
         parts.iter().for_each(|part| Mac::update(&mut mac, part));
         mac.finalize_fixed().into()
+    }
+
+    fn book_cipher(&self) -> XChaCha20Poly1305 {
+        let mut key = keyed_256(self.key.bytes(), &[b"kvb-book-key-v1", &self.uuid]);
+        let cipher = XChaCha20Poly1305::new(&key.into());
+        key.zeroize();
+        cipher
+    }
+
+    /// Encrypts dictionaries under a nonce that is random.
+    pub(crate) fn seal_book(&self, nonce: &[u8; 24], head: &[u8], body: &mut [u8]) -> [u8; TAG] {
+        let cipher = self.book_cipher();
+        let sealed = cipher.encrypt_inout_detached(&(*nonce).into(), head, body.into());
+        sealed.expect("shorter than 2^38 bytes").into()
+    }
+
+    /// Decrypts dictionaries, if their tag holds.
+    pub(crate) fn open_book(&self, head: &BookHead, body: &[u8], tag: &[u8]) -> Option<Vec<u8>> {
+        let tag: [u8; TAG] = tag.try_into().ok()?;
+        let mut body = body.to_vec();
+        let (nonce, aad) = (head.nonce.into(), head.as_bytes());
+        self.book_cipher()
+            .decrypt_inout_detached(&nonce, aad, body.as_mut_slice().into(), &tag.into())
+            .ok()?;
+        Some(body)
     }
 
     /// The cipher of a segment. Without a salt it is the specification's own derivation, which is read and never written.

@@ -15,7 +15,6 @@ use crate::core::{Fixed, Position};
 use crate::error::{Error, Result};
 use crate::extent::{Extent, Geometry};
 use crate::format::extension::{HASH_HIDDEN, HASH_SIP, HASH_XXH3};
-use crate::format::index_page::seal_page;
 use crate::format::superblock::{
     FLAG_ENCRYPTED, FLAG_EXTENSION, FLAG_NO_DIRECTORY, FLAG_SIPHASH, FLAG_ZSTD,
 };
@@ -24,7 +23,7 @@ use crate::keeper::{Keeper, no_space_or};
 use crate::merge::image_head;
 use crate::options::{Compression, HashKind, Options};
 use crate::space::Space;
-use crate::vault::Keys;
+use crate::vault::{Keys, seal_index_page};
 
 /// Index pages written at once.
 const PAGES_AT_ONCE: u64 = 256;
@@ -106,6 +105,8 @@ pub(crate) fn create(disk: &Arc<dyn Disk>, env: &Arc<dyn Env>, options: &Options
         tail_seqno: 1,
         image,
         image_gone: 0,
+        book: None,
+        dropped_seqno: 0,
         free_map: Extent::new(1, 1),
         retired: Vec::new(),
         damaged: None,
@@ -132,9 +133,7 @@ fn write(
     for index in 0..keeper.image.page_count() {
         let mut page = vec![0; geometry.page_len()];
         let pageid = keeper.image.first_page() + index;
-        let mac = key.map(|key| |before: &[u8], behind: &[u8]| key.image_mac(before, behind));
-        let mac = mac.as_ref().map(|mac| mac as &dyn Fn(&[u8], &[u8]) -> [u8; 16]);
-        seal_page(&mut page, keeper.image.id, pageid, 0, mac)
+        seal_index_page(&mut page, keeper.image.id, pageid, 0, key)
             .ok_or(Error::Invalid("page too small"))?;
         slice.extend_from_slice(&page);
         let is_last = index + 1 == keeper.image.page_count();

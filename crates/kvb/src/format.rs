@@ -8,6 +8,7 @@
 
 #![allow(clippy::as_conversions)]
 
+pub mod book;
 pub mod directory;
 pub mod extension;
 pub mod filter;
@@ -95,6 +96,8 @@ pub enum What {
     Run,
     /// A compressed value, in a record that holds.
     Value,
+    /// The dictionaries that compressed values need.
+    Dictionary,
 }
 
 impl fmt::Display for What {
@@ -108,6 +111,7 @@ impl fmt::Display for What {
             What::Record => "record",
             What::Run => "run",
             What::Value => "compressed value",
+            What::Dictionary => "book of dictionaries",
         })
     }
 }

@@ -15,6 +15,7 @@ use crate::extent::Extent;
 use crate::format::index_page::{self, EMPTY, IndexSlot};
 use crate::image::Digest;
 use crate::keeper::no_space_or;
+use crate::vault::seal_index_page;
 
 /// Bytes written at once: little enough to stay in the cache, and not to keep a commit waiting for the file's lock.
 const SLICE: usize = 128 << 10;
@@ -116,13 +117,8 @@ impl<'a> ImageBuilder<'a> {
     fn seal_page(&mut self, index: u64) -> Result<()> {
         let used = std::mem::take(&mut self.page_used);
         let pageid = self.first_page + index;
-        let sealed = match &self.key {
-            None => index_page::seal_page(&mut self.page, self.id, pageid, used, None),
-            Some(key) => {
-                let mac = |before: &[u8], behind: &[u8]| key.image_mac(before, behind);
-                index_page::seal_page(&mut self.page, self.id, pageid, used, Some(&mac))
-            }
-        };
+        let key = self.key.as_deref();
+        let sealed = seal_index_page(&mut self.page, self.id, pageid, used, key);
         sealed.ok_or(Error::Invalid("page too small"))
     }
 

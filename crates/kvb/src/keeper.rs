@@ -13,6 +13,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::book::BookPlace;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::extent::Extent;
@@ -112,6 +113,10 @@ pub(crate) struct Keeper {
     pub(crate) image: ImagePlace,
     /// Segments the image may name that are gone since it was made.
     pub(crate) image_gone: u64,
+    /// The dictionaries.
+    pub(crate) book: Option<BookPlace>,
+    /// Highest seqno of a record that hid others and was dropped.
+    pub(crate) dropped_seqno: u64,
     pub(crate) free_map: Extent,
     pub(crate) retired: Vec<Retired>,
     /// The image on disk if it was found damaged and given up by readers.

@@ -25,6 +25,7 @@
 mod assemble;
 mod background;
 mod batch;
+mod book;
 mod bucket;
 mod bulletin;
 mod checkpoint;
@@ -98,6 +99,7 @@ mod walk;
 mod writer;
 
 pub use batch::Batch;
+pub use book::Training;
 pub use bucket::Bucket;
 pub use compact::{Compact, Compaction};
 pub use error::{Corrupt, Error, Result, What};

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use host::{Disk, Env};
 
 use crate::assemble::assemble;
+use crate::book::{self, BookPlace};
 use crate::bulletin::Bulletin;
 use crate::clock::Stamps;
 use crate::core::{Core, Fixed, Position};
@@ -110,7 +111,13 @@ pub(crate) fn mount(
         _ => u64::MAX,
     };
     let segments = load_segments(&log, &fixed, &root, &mut report)?;
-    check_extents(&fixed, &root, &segments)?;
+    let book = book::place(&log, fixed.geometry, &root);
+    if book.is_none() && root.extension.book_start_page.get() != 0 && !read_only {
+        // Nobody knows where it ends, so what is behind it may not be written to.
+        let at = fixed.geometry.paddr(root.extension.book_start_page.get());
+        return Err(Error::corrupt(What::Dictionary, at));
+    }
+    check_extents(&fixed, &root, &segments, book)?;
     let image = load_image(&log, &fixed, &root, &mut report);
     let ring = read_ring(
         &log,
@@ -145,8 +152,18 @@ pub(crate) fn mount(
     let (segments, aborted) = split_aborted(&log, &fixed, &root, segments, &tail);
     report.segments = u64::try_from(segments.len()).unwrap_or(u64::MAX);
     let is_table_sound = !report.table_rebuilt;
-    let parts =
-        Parts { fixed, root, segments, aborted, tail, ring, image, durable_seqno, is_table_sound };
+    let parts = Parts {
+        fixed,
+        root,
+        segments,
+        aborted,
+        tail,
+        ring,
+        image,
+        book,
+        durable_seqno,
+        is_table_sound,
+    };
     let core = assemble(disk, env, options, bulletin, log, &parts, &mut report)?;
     if let Some(bulletin) = &core.bulletin {
         let result = recover(&core, &parts);
@@ -167,6 +184,7 @@ pub(crate) struct Parts {
     pub(crate) tail: Tail,
     pub(crate) ring: RingReport,
     pub(crate) image: Option<ImagePlace>,
+    pub(crate) book: Option<BookPlace>,
     pub(crate) durable_seqno: u64,
     pub(crate) is_table_sound: bool,
 }
@@ -304,12 +322,18 @@ pub(crate) fn named_extent(named: &NamedExtent) -> Extent {
 }
 
 /// Every extent must lie in the segment region, no two may overlap, and seqnos must make sense.
-fn check_extents(fixed: &Fixed, root: &Root, segments: &[SegmentEntry]) -> Result<()> {
+fn check_extents(
+    fixed: &Fixed,
+    root: &Root,
+    segments: &[SegmentEntry],
+    book: Option<BookPlace>,
+) -> Result<()> {
     let at = fixed.geometry.paddr(root.extension.self_page.get());
     let (from, to) = (fixed.segment_start_page, root.superblock.segment_end_page.get());
     let mut extents: Vec<Extent> = segments.iter().map(segment_extent).collect();
     extents.extend(root.roster.named.iter().map(named_extent));
     extents.extend(table_place(root).map(|table| table.extent));
+    extents.extend(book.map(|book| book.extent));
     let image_page = root.superblock.index_region_start_page.get();
     let image_count = root.superblock.index_region_page_count.get();
     let image = image_page.checked_sub(1).zip(image_count.checked_add(1));

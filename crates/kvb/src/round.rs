@@ -12,6 +12,7 @@
 //!
 //! Cost: the live records of the segments once, a lookup for each, and for each tombstone a look at every filter.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
@@ -82,6 +83,8 @@ struct Round<'a> {
     is_background: bool,
     /// The disk is full: there may be no room for a guard beside an output.
     is_frugal: bool,
+    /// Highest seqno of a record that hid others and is dropped.
+    dropped_seqno: Cell<u64>,
 }
 
 impl Core {
@@ -120,6 +123,7 @@ impl Core {
             done: Compaction::default(),
             is_background,
             is_frugal: self.lock_supply().starved,
+            dropped_seqno: Cell::new(0),
             victims,
         };
         // Order: nothing may be written behind a write that failed, not even to give back what was taken.
@@ -147,13 +151,15 @@ impl Core {
     }
 
     /// Gives segments up: nothing in them is needed any more. False if the index may still need them.
-    fn retire(&self, victims: Vec<Arc<Sealed>>, rebuilds: u64) -> Result<bool> {
+    fn retire(&self, victims: Vec<Arc<Sealed>>, rebuilds: u64, dropped_seqno: u64) -> Result<bool> {
         let _merging = lock(&self.merging);
         let mut keeper = self.lock_keeper();
         // An index made of all runs may name either copy of a record.
         if self.rebuilds.load(Ordering::Acquire) != rebuilds {
             return Ok(false);
         }
+        // Order: before any superblock that leaves them out.
+        keeper.dropped_seqno = keeper.dropped_seqno.max(dropped_seqno);
         let ids: HashSet<u64> = victims.iter().map(|one| one.entry.seg_id.get()).collect();
         match keeper.remove_segments(self, &ids) {
             // The segments are still there, so the disk is as full as it was: what was kept for an image must do.
@@ -319,11 +325,12 @@ impl<'a> Round<'a> {
             return Verdict::Move(record);
         }
         let own = |one: &&Arc<Sealed>| one.start(self.core.geometry()) == head.segment;
-        if self.victims.iter().filter(|one| !own(one)).any(hides) {
-            if self.is_frugal { Verdict::Move(record) } else { Verdict::Guard(record) }
-        } else {
-            Verdict::Drop
+        let is_hiding = self.victims.iter().filter(|one| !own(one)).any(hides);
+        if is_hiding && self.is_frugal {
+            return Verdict::Move(record);
         }
+        self.dropped_seqno.set(self.dropped_seqno.get().max(head.seqno()));
+        if is_hiding { Verdict::Guard(record) } else { Verdict::Drop }
     }
 
     fn is_of_guard(&self, head: &Head<'_>) -> bool {
@@ -448,7 +455,7 @@ impl<'a> Round<'a> {
         let count = u64::try_from(victims.len()).unwrap_or(0);
         let pages: u64 = victims.iter().map(|one| one.extent().page_count).sum();
         let bytes: u64 = victims.iter().map(|one| one.entry.record_bytes.get()).sum();
-        if !core.retire(victims, self.rebuilds)? {
+        if !core.retire(victims, self.rebuilds, self.dropped_seqno.get())? {
             return Ok(());
         }
         self.done.segments_emptied += count;
@@ -467,7 +474,7 @@ impl<'a> Round<'a> {
         };
         if !guards.is_empty() {
             // No slot leads to a guard, whatever the image knows.
-            core.retire(guards, self.rebuilds)?;
+            core.retire(guards, self.rebuilds, 0)?;
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 
 use crate::cipher::{BucketKey, SegmentCipher};
 use crate::error::{Error, Result};
+use crate::format::index_page::seal_page;
 use crate::format::key_block::{self, KeyBlock};
 use crate::format::meta::{MAC_LEN, Meta, MetaHead, SECTION_MAC};
 use crate::format::segment::SegmentHeader;
@@ -99,6 +100,19 @@ impl BucketKey {
         section != SECTION_MAC
             && stored.is_some_and(|mac| is_same(&self.section_mac(&meta.head, section, bytes), mac))
     }
+}
+
+/// Writes header and digest, or MAC, of an index page of which `used` slots are set.
+pub(crate) fn seal_index_page(
+    page: &mut [u8],
+    image_id: u64,
+    pageid: u64,
+    used: u32,
+    key: Option<&BucketKey>,
+) -> Option<()> {
+    let Some(key) = key else { return seal_page(page, image_id, pageid, used, None) };
+    let mac = |before: &[u8], behind: &[u8]| key.image_mac(before, behind);
+    seal_page(page, image_id, pageid, used, Some(&mac))
 }
 
 /// A segment, and its cipher once it was needed.

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use kvb::format::Field;
+use kvb::format::book::{self, BookHead};
 use kvb::format::directory::{self, DirectoryHead};
 use kvb::format::extension::{self, Extension};
 use kvb::format::filter;
@@ -17,11 +18,13 @@ use kvb::format::footer::{self, FooterHead, SparsePair};
 use kvb::format::free_map::{self, FreeExtent, FreeMapHead};
 use kvb::format::index_page::{self, IndexPageHeader, IndexSlot};
 use kvb::format::journal::{self, JournalEntry};
+use kvb::format::key_block::{self, KeyBlock};
 use kvb::format::meta::{self, MetaHead, Section};
 use kvb::format::record::{self, RecordHeader};
 use kvb::format::roster::{self, NamedExtent, RosterHead, SegmentEntry};
 use kvb::format::run::{self, RunEntry};
 use kvb::format::segment::{self, SegmentHeader};
+use kvb::format::stored;
 use kvb::format::superblock::{self, Superblock};
 
 fn root() -> PathBuf {
@@ -45,6 +48,8 @@ fn structures() -> BTreeMap<&'static str, (usize, Layout)> {
     structures![
         Superblock,
         Extension,
+        KeyBlock,
+        BookHead,
         RosterHead,
         NamedExtent,
         SegmentEntry,
@@ -82,6 +87,8 @@ fn constants() -> BTreeMap<&'static str, u64> {
         superblock::FLAG_EXTENSION,
         superblock::FLAG_SIPHASH,
         superblock::FLAG_NO_DIRECTORY,
+        superblock::FLAG_ENCRYPTED,
+        superblock::FLAG_DICTIONARY,
         superblock::FLAGS_REQUIRED,
         superblock::FLAGS_KNOWN_REQUIRED,
         superblock::PAGE_SIZE_MIN,
@@ -90,6 +97,9 @@ fn constants() -> BTreeMap<&'static str, u64> {
         extension::OFFSET,
         extension::HASH_XXH3,
         extension::HASH_SIP,
+        extension::HASH_HIDDEN,
+        key_block::MAGIC,
+        key_block::OFFSET,
         roster::MAGIC,
         roster::OFFSET,
         roster::NAMED_LOG,
@@ -102,14 +112,29 @@ fn constants() -> BTreeMap<&'static str, u64> {
         segment::FLAG_META,
         segment::FLAG_MOVED,
         segment::FLAG_GUARD,
+        segment::FLAG_SALTED,
+        segment::KEY_NO_SHIFT,
+        segment::SALT_LEN,
         segment::FLAGS_REQUIRED,
         record::PUT,
         record::DELETE,
         record::ENC_RAW,
+        record::ENC_ZSTD,
+        record::ENC_DICTIONARY,
+        record::ENC_AEAD,
+        record::TAG,
         record::MARK_COMMIT,
         record::MARK_MOVED,
         record::TRAILER,
         record::KEY_MAX,
+        stored::VARINT_MAX,
+        stored::FRAME_MAGIC,
+        stored::WINDOW_MAX,
+        stored::BLOCK_MAX,
+        stored::BLOCK_MIN,
+        book::MAGIC,
+        book::COUNT_MAX,
+        book::LEN_MAX,
         footer::STRIDE,
         meta::MAGIC,
         meta::OFFSET,
@@ -120,6 +145,9 @@ fn constants() -> BTreeMap<&'static str, u64> {
         meta::SECTION_FILTER,
         meta::SECTION_TABLE,
         meta::SECTION_DIRECTORY,
+        meta::SECTION_MAC,
+        meta::SECTION_SALT,
+        meta::MAC_LEN,
         run::DELETE_BIT,
         run::DELTA_FAR,
         run::OFFSET_MAX,

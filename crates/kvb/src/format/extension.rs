@@ -74,8 +74,10 @@ on_disk! {
         pub bulletin_page: U64,
         /// Segments the image may name that are gone since it was written.
         pub image_gone: U64,
-        /// Zeros.
-        pub reserved: [u8; 16],
+        /// First page of the extent that holds the dictionaries, or 0.
+        pub book_start_page: U64,
+        /// Highest seqno of a DELETE, or of an expired record, that compaction has dropped.
+        pub dropped_seqno: U64,
         /// CRC-32C of all fields above.
         pub crc32c: U32,
     }

@@ -27,7 +27,7 @@ LAYOUTS = {
         self_page 8, b_page 8, durable_seqno 8, tail_seqno 8, next_seg_id 8, clock_unix_ns 8,
         image_id 8, image_seqno 8, image_seg_id 8, table_start_page 8, table_page_count 8,
         table_id 8, index_page_min 8, max_value 4, segment_page_max 4, hash_key [16],
-        roster_crc32c 4, bulletin_page 8, image_gone 8, reserved [16], crc32c 4""",
+        roster_crc32c 4, bulletin_page 8, image_gone 8, book_start_page 8, dropped_seqno 8, crc32c 4""",
     "RosterHead": "magic 4, named_count 2, sealed_count 2, epoch 8, file_uuid_hi 8, file_uuid_lo 8",
     "NamedExtent": "start_page 8, seg_id 8, page_count 4, kind 4",
     "SegmentEntry": """start_page 8, data_page_count 4, meta_page_count 4, seg_id 8, base_seqno 8,
@@ -316,6 +316,8 @@ EXTENSION = dict(
     segment_page_max=2048,
     bulletin_page=2,
     image_gone=3,
+    book_start_page=0,
+    dropped_seqno=99_000,
 )
 
 
