@@ -85,6 +85,30 @@ pub(crate) fn place(log: &Log, geometry: Geometry, root: &Root) -> Option<BookPl
     Some(BookPlace { extent, key_no })
 }
 
+/// Where the two copies of a book are, and the dictionaries in each that holds.
+pub(crate) fn copies(
+    log: &Log,
+    fixed: &Fixed,
+    place: BookPlace,
+) -> impl Iterator<Item = (u64, Option<Vec<Vec<u8>>>)> {
+    let geometry = fixed.geometry;
+    let pages = copy_pages(place.extent);
+    (0..2).map(move |index| {
+        let at = geometry.paddr(place.extent.start_page + 1 + index * pages);
+        let copy = || {
+            let bytes = log.bytes(at, usize::try_from(geometry.paddr(pages)).ok()?)?;
+            let keys = log.keys();
+            let (head, body, tag) = book::decode(bytes, fixed.uuid, keys.is_some())?;
+            let body = match keys {
+                Some(keys) => keys.of(place.key_no)?.open_book(&head, body, tag)?,
+                None => body.to_vec(),
+            };
+            book::split(&head, &body)
+        };
+        (at, copy())
+    })
+}
+
 /// The dictionaries in a book, from whichever copy holds.
 pub(crate) fn read(
     log: &Log,
@@ -92,22 +116,12 @@ pub(crate) fn read(
     place: BookPlace,
     level: i32,
 ) -> Result<Vec<Arc<Dictionary>>> {
-    let geometry = fixed.geometry;
-    let pages = copy_pages(place.extent);
-    let copy = |index: u64| {
-        let at = geometry.paddr(place.extent.start_page + 1 + index * pages);
-        let bytes = log.bytes(at, usize::try_from(geometry.paddr(pages)).ok()?)?;
-        let keys = log.keys();
-        let (head, body, tag) = book::decode(bytes, fixed.uuid, keys.is_some())?;
-        let body = match keys {
-            Some(keys) => keys.of(place.key_no)?.open_book(&head, body, tag)?,
-            None => body.to_vec(),
-        };
-        let dictionaries = book::split(&head, &body)?.into_iter();
-        dictionaries.map(|bytes| Dictionary::new(bytes, level).map(Arc::new)).collect()
-    };
-    let at = geometry.paddr(place.extent.start_page);
-    (0..2).find_map(copy).ok_or_else(|| Error::corrupt(What::Dictionary, at))
+    let prepare = |bytes: Vec<u8>| Dictionary::new(bytes, level).map(Arc::new);
+    let at = fixed.geometry.paddr(place.extent.start_page);
+    copies(log, fixed, place)
+        .filter_map(|(_, copy)| copy)
+        .find_map(|copy| copy.into_iter().map(prepare).collect())
+        .ok_or_else(|| Error::corrupt(What::Dictionary, at))
 }
 
 impl Keeper {

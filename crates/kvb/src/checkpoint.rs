@@ -259,7 +259,9 @@ impl Keeper {
         let geometry = core.geometry();
         let raw = Extent::new(self.space.high_water(), self.space.raw_pages());
         let mut space = self.space.clone();
-        for spare in self.table_spare.into_iter().chain(self.image_spare) {
+        // What the checkpoint does not name is free to whoever opens the bucket next.
+        let retired = self.retired.iter().map(|retired| retired.extent);
+        for spare in self.table_spare.into_iter().chain(self.image_spare).chain(retired) {
             space.give_back(spare);
         }
         let free: Vec<FreeExtent> = space

@@ -94,6 +94,12 @@ pub enum What {
     Record,
     /// A sealed segment's run.
     Run,
+    /// The table of segments.
+    Table,
+    /// The free-space map.
+    FreeMap,
+    /// The journal ring.
+    Journal,
     /// A compressed value, in a record that holds.
     Value,
     /// The dictionaries that compressed values need.
@@ -110,6 +116,9 @@ impl fmt::Display for What {
             What::SegmentFooter => "segment footer",
             What::Record => "record",
             What::Run => "run",
+            What::Table => "segment table",
+            What::FreeMap => "free-space map",
+            What::Journal => "journal",
             What::Value => "compressed value",
             What::Dictionary => "book of dictionaries",
         })

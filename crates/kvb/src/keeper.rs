@@ -321,7 +321,8 @@ impl Keeper {
         let (mut entry, rest) =
             segment.seal(&*core.disk, &core.log, core.geometry(), core.fixed.uuid)?;
         let start_page = entry.start_page.get();
-        entry.dead_bytes = U64::new(self.dead_early.remove(&start_page).unwrap_or(0));
+        let dead = self.dead_early.remove(&start_page).unwrap_or(0);
+        entry.dead_bytes = U64::new(dead.min(entry.record_bytes.get()));
         self.named.retain(|named| named.seg_id.get() != segment.seg_id);
         self.tail_seqno = segment.last_seqno() + 1;
         self.add_segment(core, entry, segment.unsealed.as_ref());
@@ -474,7 +475,9 @@ impl Keeper {
         self.is_table_stale = true;
         match self.segments.get_mut(&start_page) {
             Some(Kept { entry, .. }) => {
-                entry.dead_bytes = U64::new(entry.dead_bytes.get().saturating_add(bytes));
+                // Counts come from several sides and may overlap.
+                let dead = entry.dead_bytes.get().saturating_add(bytes);
+                entry.dead_bytes = U64::new(dead.min(entry.record_bytes.get()));
             }
             None => *self.dead_early.entry(start_page).or_default() += bytes,
         }

@@ -47,8 +47,9 @@ pub struct Reader {
 #[derive(Debug)]
 pub(crate) struct Mounted {
     pub(crate) core: Core,
+    pub(crate) report: MountReport,
     stamp: Stamp,
-    epoch: u64,
+    pub(crate) epoch: u64,
     image_id: u64,
 }
 
@@ -126,15 +127,25 @@ impl Reader {
     /// The bucket as of now, to be read for as long as it is kept. The writer goes on, but gives no space back meanwhile
     /// that the snapshot may need.
     pub fn snapshot(&self) -> Result<Snapshot<'static>> {
+        self.pin().map(Snapshot::of_reader)
+    }
+
+    /// The bucket as it is mounted now, which the writer leaves as it is as long as it is pinned.
+    pub(crate) fn pin(&self) -> Result<Pinned> {
         for _ in 0..RETRIES {
             let mounted = self.current()?;
             let pin = self.bulletin.pin(mounted.epoch)?;
             // Order: what the writer has given up before it could see the pin shows now.
             if self.bulletin.stamp() == mounted.stamp {
-                return Ok(Snapshot::of_reader(mounted, pin));
+                return Ok(Pinned { mounted, _pin: pin });
             }
         }
         Err(too_busy())
+    }
+
+    /// True if somebody has the bucket open for writing.
+    pub(crate) fn has_writer(&self) -> Result<bool> {
+        self.bulletin.has_writer()
     }
 
     /// What the bucket holds, and what this reader has done.
@@ -226,7 +237,8 @@ fn mount_steadily(
             }
             Ok((core, report)) => {
                 let epoch = report.epoch;
-                return Ok((Mounted { core, stamp, epoch, image_id }, report));
+                let mounted = Mounted { core, report: report.clone(), stamp, epoch, image_id };
+                return Ok((mounted, report));
             }
             // A writer that mounts changes what it finds.
             Err(Error::Corrupt(_)) if has_writer && stamp.session == 0 => {

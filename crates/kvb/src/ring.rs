@@ -31,6 +31,11 @@ impl Ring {
         self.capacity / 2
     }
 
+    /// Where its entries stand.
+    pub(crate) fn offsets(&self) -> impl Iterator<Item = u64> {
+        (0..self.capacity).map(|index| self.offset(index))
+    }
+
     fn offset(&self, index: u64) -> u64 {
         let per_page = journal::entries_per_page(self.geometry.page_size);
         let entry = u64::try_from(JournalEntry::SIZE).expect("52");

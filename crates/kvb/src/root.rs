@@ -120,6 +120,22 @@ pub(crate) fn restore_a(disk: &dyn Disk, root: &Root) -> Result<()> {
     disk.sync_range(0, page_size).map_err(Error::io("sync a superblock"))
 }
 
+/// The copy of a superblock at a byte, or what is wrong with it.
+pub(crate) fn load_copy(
+    disk: &dyn Disk,
+    file_len: u64,
+    at: u64,
+    unlock: Unlock<'_>,
+) -> std::result::Result<Root, String> {
+    load(disk, file_len, at, unlock).map_err(|loss| match loss {
+        Loss::Damaged => "this copy of the superblock does not hold".to_owned(),
+        Loss::Incomplete(_) => {
+            "what belongs to this copy of the superblock does not hold, or is not of it".to_owned()
+        }
+        Loss::Version(error) | Loss::Io(error) | Loss::Key(_, error) => error.to_string(),
+    })
+}
+
 /// Looks for superblock B from the end of the file.
 fn search(disk: &dyn Disk, file_len: u64, unlock: Unlock<'_>) -> Result<Root> {
     let step = u64::from(PAGE_SIZE_MIN);

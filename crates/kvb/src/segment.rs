@@ -347,7 +347,8 @@ impl Segment {
         Ok((entry, rest))
     }
 
-    fn footer(&self, log: &Log, start: u64) -> Footer {
+    /// Its footer, if it starts at this byte.
+    pub(crate) fn footer(&self, log: &Log, start: u64) -> Footer {
         let stride = usize::try_from(footer::STRIDE).expect("64");
         let pairs = self.entries.iter().step_by(stride).map(|entry| {
             let paddr = start + entry.record_offset();
@@ -367,7 +368,7 @@ impl Segment {
     }
 
     /// The extent behind the segment: header, head, run, filter, directory; salt and MACs if it is encrypted.
-    fn side_data(&self, log: &Log, geometry: Geometry, uuid: (u64, u64)) -> Vec<u8> {
+    pub(crate) fn side_data(&self, log: &Log, geometry: Geometry, uuid: (u64, u64)) -> Vec<u8> {
         let run = self.sorted_run(log, geometry);
         let filter = filter::build(run.iter().map(|entry| entry.slot_hash.get()));
         let mut parts =

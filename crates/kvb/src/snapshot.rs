@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use crate::core::{Core, lock};
 use crate::error::{Corrupt, Error, Result, What};
 use crate::overlay::Sight;
-use crate::reader::{Mounted, Pinned};
+use crate::reader::Pinned;
 use crate::scan::{Rows, Scan};
 use crate::value::{Pin, Value};
 use crate::view::View;
@@ -90,10 +90,11 @@ impl Core {
 
 impl Snapshot<'_> {
     /// A reader's, with all it needs.
-    pub(crate) fn of_reader(mounted: Arc<Mounted>, pin: host::Pin) -> Snapshot<'static> {
-        let (view, seqno) = mounted.core.register_snapshot();
-        let now = mounted.core.clock.now();
-        Snapshot { base: Base::Reader(Pinned { mounted, _pin: pin }), view, seqno, now }
+    pub(crate) fn of_reader(pinned: Pinned) -> Snapshot<'static> {
+        let core = &pinned.mounted.core;
+        let (view, seqno) = core.register_snapshot();
+        let now = core.clock.now();
+        Snapshot { base: Base::Reader(pinned), view, seqno, now }
     }
 
     /// Seqno of the last commit in it.

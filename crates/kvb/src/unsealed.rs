@@ -61,6 +61,13 @@ impl Unsealed {
         self.end.load(Ordering::Acquire) - self.records_at
     }
 
+    /// Where its records start, as far as they can be followed.
+    pub(crate) fn offsets(&self, log: &Log) -> Vec<u64> {
+        let end = self.end.load(Ordering::Acquire);
+        let next = |at: &u64| Some(at + log.header(self.start + at)?.record_len());
+        std::iter::successors(Some(self.records_at), next).take_while(|at| *at < end).collect()
+    }
+
     /// Everything written, in parts that are each in key order.
     pub(crate) fn orders(&self, log: &Log, hash: &KeyHash) -> Vec<Order> {
         let mut sorted = lock(&self.sorted);

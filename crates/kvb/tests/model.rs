@@ -1115,6 +1115,16 @@ impl History {
                 .max_value(1);
         }
         let env = Arc::<ManualEnv>::clone(&self.env);
+        if self.rng.u8(..4) == 0 {
+            let found = kvb::verify_on(
+                self.bytes.disk(),
+                Arc::<ManualEnv>::clone(&self.env),
+                self.plan.options(),
+                &mut |_| {},
+            );
+            let found = found.unwrap_or_else(|error| panic!("{context}: {error}"));
+            assert!(found.is_sound(), "{context}: {found:?}");
+        }
         let opened = Bucket::open_on(self.bytes.disk(), env, options);
         let bucket = opened.unwrap_or_else(|error| panic!("{context}: {error}"));
         self.model.clock.remount();

@@ -105,6 +105,13 @@ pub struct Stamp {
     pub uuid_lo: u64,
 }
 
+/// The stamp that a map page carries, whether it holds or not.
+pub fn stamp_of(page: &[u8]) -> Option<Stamp> {
+    let head: FreeMapHead = read(page)?;
+    let stamp = Stamp { epoch: head.epoch.get(), uuid_lo: head.file_uuid_lo.get() };
+    (head.magic.get() == MAGIC).then_some(stamp)
+}
+
 /// Decodes the free pages a map page tells of, if it is sound and carries the stamp.
 pub fn decode(page: &[u8], stamp: Stamp, pageid: u64) -> Option<Vec<u64>> {
     let (covered, stored) = page.split_at_checked(page.len().checked_sub(4)?)?;
