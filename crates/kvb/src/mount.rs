@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use host::{Disk, Env};
+use zerocopy::IntoBytes;
 
 use crate::assemble::assemble;
 use crate::book::{self, BookPlace};
@@ -291,7 +292,9 @@ fn load_table(log: &Log, fixed: &Fixed, root: &Root) -> Option<Vec<SegmentEntry>
         let offset = usize::try_from(macs.offset.get()).ok()?;
         let len = usize::try_from(macs.length.get()).ok()?;
         let macs = bytes.get(offset..offset.checked_add(len)?)?;
-        if !key.vouches(&meta, macs, meta::SECTION_TABLE, body) {
+        let is_own = key.vouches(&meta, macs, 0, meta.head.as_bytes())
+            && key.vouches(&meta, macs, meta::SECTION_TABLE, body);
+        if !is_own {
             return None;
         }
     }

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use host::{Disk, Keep, ManualEnv, Op, SimDisk, Trace};
 use kvb::format::roster::SEGMENT_GUARD;
 use kvb::format::segment::{Kind, SegmentHeader};
-use kvb::{Batch, Bucket, Compact, Durability, HashKind, Options};
+use kvb::{Batch, Bucket, Compact, Compression, Durability, HashKind, Key, Keyring, Options};
 
 /// Of the random choices, if no other is asked for.
 const SEED: u64 = 1;
@@ -74,6 +74,8 @@ struct Plan {
     after: fn(u64) -> After,
     /// Another thread compacts all the while, so that no two histories are the same.
     compacts_beside: bool,
+    /// A reader of the seed cannot read it: it is compressed or encrypted.
+    is_sealed: bool,
     /// What must have happened in the end.
     expects: &'static [Event],
     /// Look at one point in so many.
@@ -434,7 +436,10 @@ fn check(
     context: &str,
 ) -> (u64, Trace) {
     let Bounds { least, most, now_ns } = bounds;
-    check_raw(&image, states, bounds, context);
+    if !plan.is_sealed {
+        check_raw(&image, states, bounds, context);
+    }
+    check_verified(plan, &image, bounds, context);
     let destroyed = (depth == Depth::Deep).then(|| image.clone());
     let disk = SimDisk::from_image(image);
     let open = |seed| {
@@ -454,8 +459,10 @@ fn check(
     assert!(least <= found, "{context}: commit {least} was durable, found only {found}");
     assert!(found <= most, "{context}: commit {found} was never begun (last: {most})");
     let state = &states[usize::try_from(found).unwrap()];
-    let seen = seed_reader::read(&disk.to_bytes()).live_at(now_ns);
-    assert!(seen == alive(state, now_ns), "{context}: read by the seed alone");
+    if !plan.is_sealed {
+        let seen = seed_reader::read(&disk.to_bytes()).live_at(now_ns);
+        assert!(seen == alive(state, now_ns), "{context}: read by the seed alone");
+    }
     bucket.put(LATER, b"yes").unwrap();
     let shown = bucket.mount_report().clone();
     drop(bucket);
@@ -469,16 +476,29 @@ fn check(
     assert_eq!(value.as_deref(), Some(&b"yes"[..]), "{context}");
     drop(value);
     // Also what was cut must stay away when seqnos have gone past it.
-    check_seed(&disk, state, now_ns, &format!("{context}: later"));
+    check_seed(plan, &disk, state, now_ns, &format!("{context}: later"));
     if let Some(image) = destroyed {
         bucket.compact(Compact::Full).unwrap_or_else(|error| panic!("{context}: {error}"));
         let context = format!("{context}, compacted");
         assert_eq!(verify(plan, &bucket, states, now_ns, &context), found, "{context}");
-        check_seed(&disk, state, now_ns, &context);
+        check_seed(plan, &disk, state, now_ns, &context);
         drop(bucket);
+        check_verified(plan, &disk.to_bytes(), bounds, &context);
         check_destroyed(plan, &image, states, found, now_ns, &context);
     }
     (found, recovery)
+}
+
+/// Whatever power loss left, nothing is found damaged, but perhaps one copy of the superblock.
+fn check_verified(plan: &Plan, image: &[u8], bounds: Bounds, context: &str) {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::from_image(image.to_vec()));
+    let env = env_at(bounds.now_ns, 98);
+    let found = kvb::verify_on(disk, env, plan.options.clone(), &mut |_| {});
+    let found = found.unwrap_or_else(|error| panic!("{context}: cannot verify: {error}"));
+    let is_fine = |finding: &kvb::Finding| {
+        finding.severity == kvb::Severity::Notice || finding.what == kvb::What::Superblock
+    };
+    assert!(found.findings.iter().all(is_fine), "{context}: {found:?}");
 }
 
 /// A reader of the seed finds the state after some commit in an image as power loss left it.
@@ -495,7 +515,10 @@ fn check_raw(image: &[u8], states: &[State], bounds: Bounds, context: &str) {
 }
 
 /// A reader of the seed finds a state and what was put after the recovery.
-fn check_seed(disk: &SimDisk, state: &State, now_ns: u64, context: &str) {
+fn check_seed(plan: &Plan, disk: &SimDisk, state: &State, now_ns: u64, context: &str) {
+    if plan.is_sealed {
+        return;
+    }
     let mut seen = seed_reader::read(&disk.to_bytes()).live_at(now_ns);
     assert!(seen.remove(LATER).is_some(), "{context}");
     let wanted = alive(state, now_ns);
@@ -538,14 +561,14 @@ fn check_destroyed(
         bucket.compact(Compact::Full).unwrap_or_else(|error| panic!("{context}: {error}"));
         assert_eq!(verify(plan, &bucket, states, now_ns, &context), found, "{context}");
         let state = &states[usize::try_from(found).unwrap()];
-        check_seed(&disk, state, now_ns, &context);
+        check_seed(plan, &disk, state, now_ns, &context);
         let later_ns = now_ns + 30 * HOUR_NS;
         env.set(later_ns);
         bucket.compact(Compact::LowSpace).unwrap_or_else(|error| panic!("{context}: {error}"));
         assert_eq!(verify(plan, &bucket, states, later_ns, &context), found, "{context}");
         bucket.compact(Compact::Full).unwrap_or_else(|error| panic!("{context}: {error}"));
         assert_eq!(verify(plan, &bucket, states, later_ns, &context), found, "{context}");
-        check_seed(&disk, state, later_ns, &context);
+        check_seed(plan, &disk, state, later_ns, &context);
     }
 }
 
@@ -662,6 +685,20 @@ fn small() -> Options {
     Options::default().background(false).overlay_min(48).segment_bytes_max(16 << 10)
 }
 
+/// The same, encrypted and compressed.
+fn encrypted(plan: &Plan) -> Plan {
+    let keys = Keyring::new().with(3, Key::new([3; 32]));
+    Plan {
+        name: Box::leak(format!("{}, encrypted", plan.name).into_boxed_str()),
+        options: plan.options.clone().compression(Compression::Zstd).encrypted(3).keys(keys),
+        is_sealed: true,
+        // Records are longer, so not everything happens.
+        expects: &[],
+        stride: plan.stride * 3,
+        ..plan.clone()
+    }
+}
+
 fn plans() -> Vec<Plan> {
     let plan = Plan {
         name: "sync",
@@ -676,6 +713,7 @@ fn plans() -> Vec<Plan> {
         ttl_secs: |_| 1 << 20,
         after: |_| After::Nothing,
         compacts_beside: false,
+        is_sealed: false,
         expects: &[],
         stride: 1,
         deep_stride: 25,
@@ -683,7 +721,18 @@ fn plans() -> Vec<Plan> {
         recovery_images: 1,
     };
     let mut plans = compacting(&plan);
+    let sealed: Vec<Plan> = plans.iter().take(2).map(encrypted).collect();
+    plans.extend(sealed);
     plans.extend([
+        encrypted(&plan),
+        Plan {
+            name: "compressed",
+            options: small().compression(Compression::Zstd).compression_min(16),
+            durability: |_| Durability::SyncOnce,
+            is_sealed: true,
+            stride: 2,
+            ..plan.clone()
+        },
         Plan {
             name: "sync once",
             durability: |_| Durability::SyncOnce,

@@ -144,7 +144,8 @@ impl Verifier<'_> {
             return None;
         }
         match (is_put, slot_seqno) {
-            (true, Some(seqno)) if seqno == head.seqno() => None,
+            // Also if the other copy is in a guard, as long as the segment it came from is there.
+            (_, Some(seqno)) if seqno == head.seqno() && head.record.header.kind != DELETE => None,
             (true, Some(_)) => Some("the index names an older record of this key"),
             // Its run tells of a record that was moved since the image was made.
             (true, None) if sealed.is_some_and(|one| one.is_moved() && !view.image.covers(one)) => {

@@ -5,7 +5,7 @@
 use kvb::format::extension::{self, Extension};
 use kvb::format::roster::{self, Roster};
 use kvb::format::segment::{Kind, SegmentHeader};
-use kvb::format::superblock::Superblock;
+use kvb::format::superblock::{FLAG_ENCRYPTED, Superblock};
 use zerocopy::IntoBytes;
 
 /// A superblock page that counts, and where it stands.
@@ -52,6 +52,10 @@ pub(crate) fn segment_table(file: &mut [u8], page_size: usize) -> bool {
     if table_page != 0 {
         file[table_page * page_size + 140] ^= 1;
         return true;
+    }
+    if newest.superblock.flags.get() & FLAG_ENCRYPTED != 0 {
+        // Nobody without the key can make a superblock say so.
+        return false;
     }
     let named = &newest.roster.named;
     let is_named = |page: u64| {
