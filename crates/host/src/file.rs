@@ -75,6 +75,19 @@ impl FileDisk {
         Self::over(OpenOptions::new().read(true).open(path)?, Access::Read)
     }
 
+    /// Gives a file another name in the same directory, in place of whatever had it, atomically and durably. The file
+    /// itself must be synced.
+    pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+        std::fs::rename(from.as_ref(), to.as_ref())?;
+        sync_dir(&parent(to.as_ref()))
+    }
+
+    /// Removes a file, durably.
+    pub fn remove(path: impl AsRef<Path>) -> io::Result<()> {
+        std::fs::remove_file(path.as_ref())?;
+        sync_dir(&parent(path.as_ref()))
+    }
+
     fn over(file: File, access: Access) -> io::Result<Self> {
         let file = Arc::new(file);
         let pins = Pins::of_file(&file);

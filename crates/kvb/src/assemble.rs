@@ -81,6 +81,7 @@ pub(crate) fn assemble(
         hash,
         codec: codec(&log, parts, options, read_only)?,
         session_salt,
+        keys: options.keys.clone(),
         log,
         clock,
         view: ArcSwap::from_pointee(view),
@@ -105,7 +106,7 @@ pub(crate) fn assemble(
         snapshots: Mutex::new(Snapshots::default()),
         queue: Queue::default(),
         writer: Mutex::new(writer(parts, ring, read_only)),
-        keeper: Mutex::new(keeper(parts, &sealed)),
+        keeper: Mutex::new(keeper(parts, &sealed, read_only)),
         supply: Mutex::new(Supply::default()),
         supply_changed: Condvar::new(),
         merging: Mutex::new(()),
@@ -168,7 +169,7 @@ fn writer(parts: &Parts, ring: Ring, read_only: bool) -> Writer {
     writer
 }
 
-fn keeper(parts: &Parts, sealed: &[Arc<Sealed>]) -> Keeper {
+fn keeper(parts: &Parts, sealed: &[Arc<Sealed>], is_read_only: bool) -> Keeper {
     let superblock = &parts.root.superblock;
     let b_page = parts.root.extension.b_page.get();
     let free_map = Extent::new(superblock.fsm_start_page.get(), superblock.fsm_page_count.get());
@@ -208,6 +209,8 @@ fn keeper(parts: &Parts, sealed: &[Arc<Sealed>]) -> Keeper {
         tail_seqno: parts.root.extension.tail_seqno.get(),
         image: parts.image.unwrap_or(Image::void(parts.fixed.geometry).place),
         image_gone: parts.root.extension.image_gone.get(),
+        // Whoever opens it for writing makes it a bucket of its own.
+        lineage: parts.root.lineage.filter(|_| is_read_only),
         book: parts.book,
         dropped_seqno: parts.root.extension.dropped_seqno.get(),
         free_map,

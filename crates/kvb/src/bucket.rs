@@ -95,6 +95,10 @@ impl Bucket {
         Ok(Bucket { core, threads, report })
     }
 
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
     /// What opening found and did.
     pub fn mount_report(&self) -> &MountReport {
         &self.report

@@ -14,9 +14,12 @@ use crate::extent::Extent;
 use crate::format::extension::{self, Extension};
 use crate::format::free_map::{self, FreeExtent};
 use crate::format::key_block::{self, KeyBlock};
+use crate::format::lineage::{self, Lineage};
 use crate::format::meta::{self, MetaHead};
 use crate::format::roster::{self, Roster};
-use crate::format::superblock::{FLAG_DICTIONARY, MAGIC, Superblock, VERSION_MAJOR, VERSION_MINOR};
+use crate::format::superblock::{
+    FLAG_DICTIONARY, FLAG_INCREMENT, FLAG_LINEAGE, MAGIC, Superblock, VERSION_MAJOR, VERSION_MINOR,
+};
 use crate::keeper::{Keeper, Retired, TablePlace};
 use crate::segment::meta_extent;
 use crate::vault::Keys;
@@ -109,10 +112,7 @@ impl Keeper {
             file_uuid_hi: U64::new(fixed.uuid.0),
             file_uuid_lo: U64::new(fixed.uuid.1),
             created_unix_ns: U64::new(fixed.created_unix_ns),
-            flags: U64::new(match self.book {
-                Some(_) => fixed.flags | FLAG_DICTIONARY,
-                None => fixed.flags,
-            }),
+            flags: U64::new(self.flags(fixed)),
             index_region_start_page: U64::new(self.image.first_page()),
             index_region_page_count: U64::new(self.image.page_count()),
             fsm_start_page: U64::new(self.free_map.start_page),
@@ -178,11 +178,26 @@ impl Keeper {
         page.resize(roster::OFFSET, 0);
         page.extend_from_slice(&roster);
         page.resize(fixed.geometry.page_len(), 0);
+        let room = page.get_mut(lineage::OFFSET..lineage::OFFSET + Lineage::SIZE);
+        if let (Some(lineage), Some(room)) = (self.lineage, room) {
+            room.copy_from_slice(lineage.seal().as_bytes());
+        }
         if let Some((keys, session_salt)) = sealed {
             self.key_block(keys, session_salt)
                 .place(&mut page, |before, behind| keys.current.page_mac(before, behind));
         }
         page
+    }
+
+    /// What the superblock says there is beside it.
+    fn flags(&self, fixed: &Fixed) -> u64 {
+        let book = if self.book.is_some() { FLAG_DICTIONARY } else { 0 };
+        let lineage = match &self.lineage {
+            None => 0,
+            Some(lineage) if lineage.since.get() == 0 => FLAG_LINEAGE,
+            Some(_) => FLAG_LINEAGE | FLAG_INCREMENT,
+        };
+        fixed.flags & !(FLAG_LINEAGE | FLAG_INCREMENT | FLAG_DICTIONARY) | book | lineage
     }
 
     fn key_block(&self, keys: &Keys, session_salt: &[u8; 16]) -> KeyBlock {

@@ -62,6 +62,13 @@ impl Clock {
         now
     }
 
+    /// Goes on from a stamp that another clock gave, unless that is from one gone wrong.
+    pub(crate) fn go_on_from(&self, stamp_ns: u64) {
+        if stamp_ns <= self.env.unix_ns().saturating_add(AHEAD_MAX_NS) {
+            self.newest.fetch_max(stamp_ns, Ordering::AcqRel);
+        }
+    }
+
     /// The newest stamp, for the superblock.
     pub(crate) fn newest(&self) -> u64 {
         self.newest.load(Ordering::Acquire)

@@ -23,6 +23,7 @@ use crate::format::roster::NamedExtent;
 use crate::format::superblock::{FLAG_ENCRYPTED, FLAG_NO_DIRECTORY};
 use crate::hash::KeyHash;
 use crate::keeper::Keeper;
+use crate::keys::KeyProvider;
 use crate::log::Log;
 use crate::options::Durability;
 use crate::queue::Queue;
@@ -147,6 +148,8 @@ pub(crate) struct Core {
     pub(crate) hash: KeyHash,
     /// Random, for the salts of segments begun while the bucket is open.
     pub(crate) session_salt: [u8; 16],
+    /// Where keys come from.
+    pub(crate) keys: Option<Arc<dyn KeyProvider>>,
     pub(crate) codec: Codec,
     pub(crate) log: Log,
     pub(crate) clock: Clock,

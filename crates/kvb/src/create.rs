@@ -105,6 +105,7 @@ pub(crate) fn create(disk: &Arc<dyn Disk>, env: &Arc<dyn Env>, options: &Options
         tail_seqno: 1,
         image,
         image_gone: 0,
+        lineage: None,
         book: None,
         dropped_seqno: 0,
         free_map: Extent::new(1, 1),

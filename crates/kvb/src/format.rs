@@ -17,6 +17,7 @@ pub mod free_map;
 pub mod index_page;
 pub mod journal;
 pub mod key_block;
+pub mod lineage;
 pub mod meta;
 pub mod record;
 pub mod roster;

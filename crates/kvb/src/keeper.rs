@@ -18,6 +18,7 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::extent::Extent;
 use crate::format::free_map;
+use crate::format::lineage::Lineage;
 use crate::format::roster::{NAMED_LOG, NamedExtent, SegmentEntry};
 use crate::format::segment::Kind;
 use crate::image::{Image, ImagePlace};
@@ -113,6 +114,8 @@ pub(crate) struct Keeper {
     pub(crate) image: ImagePlace,
     /// Segments the image may name that are gone since it was made.
     pub(crate) image_gone: u64,
+    /// Of what the bucket is a backup, as long as it is one.
+    pub(crate) lineage: Option<Lineage>,
     /// The dictionaries.
     pub(crate) book: Option<BookPlace>,
     /// Highest seqno of a record that hid others and was dropped.

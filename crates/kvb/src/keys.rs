@@ -80,3 +80,9 @@ impl KeyProvider for Keyring {
         self.keys.keys().copied().collect()
     }
 }
+
+impl fmt::Debug for dyn KeyProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyProvider(..)")
+    }
+}

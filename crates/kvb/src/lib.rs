@@ -24,6 +24,7 @@
 
 mod assemble;
 mod background;
+mod backup;
 mod batch;
 mod book;
 mod bucket;
@@ -37,6 +38,7 @@ mod cipher;
 mod clock;
 mod codec;
 mod compact;
+mod copier;
 mod core;
 mod create;
 mod dictionary;
@@ -99,6 +101,7 @@ mod view;
 mod walk;
 mod writer;
 
+pub use backup::{Backup, restore, restore_on};
 pub use batch::Batch;
 pub use book::Training;
 pub use bucket::Bucket;

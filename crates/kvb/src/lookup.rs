@@ -85,6 +85,12 @@ impl Core {
         })
     }
 
+    /// The value of a record, in memory of its own.
+    pub(crate) fn expanded(&self, record: &Opened<'_>) -> Result<Vec<u8>> {
+        let expanded = self.expand(record)?;
+        Ok(expanded.as_deref().unwrap_or_else(|| record.stored()).to_vec())
+    }
+
     /// The value of a record, if what is stored is not it.
     #[inline]
     pub(crate) fn expand(&self, record: &Opened<'_>) -> Result<Option<Text<'static>>> {

@@ -22,6 +22,7 @@ use crate::format::index_page::slots_per_page;
 use crate::format::meta::{self, Meta};
 use crate::format::roster::{NAMED_LOG, NamedExtent, SEGMENT_FLAGS, SegmentEntry};
 use crate::format::segment::{Kind, SegmentHeader};
+use crate::format::superblock::FLAG_INCREMENT;
 use crate::image::ImagePlace;
 use crate::keeper::TablePlace;
 use crate::log::Log;
@@ -91,6 +92,11 @@ pub(crate) fn mount(
     if root.locked.is_none() && options.keys.is_some() {
         // Whoever gives keys expects that nobody without them has written here.
         return Err(Error::Invalid("keys were given, and the bucket is not encrypted"));
+    }
+    if root.superblock.flags.get() & FLAG_INCREMENT != 0 && !options.takes_increments {
+        return Err(Error::Invalid(
+            "the file has only what changed since a backup; restore it together with that",
+        ));
     }
     let vault = root.locked.as_ref().map(|(_, keys)| Vault::new(keys.clone()));
     let log = Log::new(Arc::clone(&disk), file_len, vault)?;

@@ -12,7 +12,7 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::extent::Extent;
 use crate::format::index_page::slot_hash;
-use crate::format::record::{self, MARK_MOVED, Stamp};
+use crate::format::record::{self, MARK_MOVED, RecordHeader, Stamp};
 use crate::format::roster::{NAMED_OUTPUT, NamedExtent, SegmentEntry};
 use crate::format::segment::Kind;
 use crate::keeper::OUTPUT_PAGES_MIN;
@@ -24,6 +24,9 @@ use crate::segment::{Segment, Style, write_passive};
 const SLICE: usize = 256 << 10;
 /// Bytes written before they are synced, so that no commit's sync has to carry more of them.
 const DIRTY_MAX: u64 = 4 << 20;
+
+/// Origin of a record that was nowhere in this bucket.
+pub(crate) const ORIGIN_NONE: u64 = 0;
 
 /// A segment of moved records being written.
 #[derive(Debug)]
@@ -112,13 +115,26 @@ impl Output {
 
     /// Copies a record that was read from `origin`.
     pub(crate) fn push(&mut self, core: &Core, record: &Opened<'_>, origin: u64) -> Result<()> {
-        let start = self.slice.len();
         let mut header = *record.header;
-        header.reserved16 = U16::new(MARK_MOVED);
         header.enc = header.form() | core.fixed.enc();
+        self.push_as(core, header, record.key(), record.stored(), origin)
+    }
+
+    /// Adds a record with this header, but for the mark and what depends on key and value.
+    pub(crate) fn push_as(
+        &mut self,
+        core: &Core,
+        mut header: RecordHeader,
+        key: &[u8],
+        stored: &[u8],
+        origin: u64,
+    ) -> Result<()> {
+        let start = self.slice.len();
+        header.reserved16 = U16::new(MARK_MOVED);
+        header.val_len = U32::new(u32::try_from(stored.len()).unwrap_or(u32::MAX));
         self.slice.extend_from_slice(header.as_bytes());
-        self.slice.extend_from_slice(record.key());
-        self.slice.extend_from_slice(record.stored());
+        self.slice.extend_from_slice(key);
+        self.slice.extend_from_slice(stored);
         let end = usize::try_from(header.record_len()).unwrap_or(usize::MAX);
         self.slice.resize(start.saturating_add(end), 0);
         let stamp = Stamp {
@@ -136,7 +152,7 @@ impl Output {
                 })
             })
             .ok_or(Error::Invalid("short record"))?;
-        let prefix = chunk(record.key(), 0);
+        let prefix = chunk(key, 0);
         self.segment.push(slot_hash(header.hash64.get()), prefix, &header);
         self.origins.push(origin);
         if self.slice.len() >= SLICE { self.write_slice(core) } else { Ok(()) }

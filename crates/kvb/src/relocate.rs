@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::core::Core;
 use crate::error::Result;
-use crate::output::Output;
+use crate::output::{ORIGIN_NONE, Output};
 use crate::overlay::{Keep, Lookup, Sight};
 use crate::segment_sums::SegmentSums;
 
@@ -30,6 +30,7 @@ impl Core {
 
     /// Makes the index name the copies in a registered output instead of their origins, but for records that were
     /// replaced meanwhile. Gives the bytes that died with this, by first page of their segment.
+    /// Records without an origin are new.
     pub(crate) fn apply_output(&self, output: &Output) -> Result<HashMap<u64, u64>> {
         let geometry = self.geometry();
         let start_page = output.segment.extent.start_page;
@@ -63,7 +64,9 @@ impl Core {
                     } else {
                         paddr
                     };
-                    dead.add(dead_at, bytes);
+                    if dead_at != ORIGIN_NONE {
+                        dead.add(dead_at, bytes);
+                    }
                 }
             }
             // Whoever waits to commit goes first.

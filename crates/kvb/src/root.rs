@@ -11,9 +11,10 @@ use crate::error::{Error, Result, What};
 use crate::extent::Extent;
 use crate::format::extension::{self, Extension};
 use crate::format::key_block::KeyBlock;
+use crate::format::lineage::Lineage;
 use crate::format::roster::{self, Roster};
 use crate::format::superblock::{
-    FLAG_ENCRYPTED, MAGIC, PAGE_SIZE_MIN, Refused, Superblock, VERSION_MAJOR,
+    FLAG_ENCRYPTED, FLAG_LINEAGE, MAGIC, PAGE_SIZE_MIN, Refused, Superblock, VERSION_MAJOR,
 };
 use crate::keys::KeyProvider;
 use crate::vault::Keys;
@@ -35,6 +36,8 @@ pub(crate) struct Root {
     pub(crate) roster: Roster,
     /// Of an encrypted bucket.
     pub(crate) locked: Option<(KeyBlock, Keys)>,
+    /// Of a backup.
+    pub(crate) lineage: Option<Lineage>,
 }
 
 /// Where the keys of an encrypted bucket come from.
@@ -223,7 +226,11 @@ fn load(
             Some((block, keys))
         }
     };
-    let root = Root { superblock, extension, roster, locked };
+    let lineage = match superblock.flags.get() & FLAG_LINEAGE {
+        0 => None,
+        _ => Some(Lineage::decode(&page).ok_or_else(incomplete)?),
+    };
+    let root = Root { superblock, extension, roster, locked, lineage };
     if regions_hold(&root, file_len / page_size) { Ok(root) } else { Err(incomplete()) }
 }
 

@@ -86,6 +86,26 @@ impl<'a> Rows<'a> {
         merge
     }
 
+    /// The newest record of every key in order, DELETEs and expired ones too, of segments with any seqno above `since`.
+    pub(crate) fn changes(&self, since: u64) -> Result<KeyMerge<'a>> {
+        let (core, log) = (self.core, &self.core.log);
+        // Whatever the image knows to be dead is left out: it is the newest of no key.
+        let image = Arc::clone(&self.view.image);
+        let mut merge = KeyMerge::new(core, image, self.seqno, false);
+        let mut sealed = self.view.segments.sealed.clone();
+        sealed.retain(|one| one.entry.last_seqno.get() > since);
+        for level in Level::arrange(log, &core.fixed, &sealed)? {
+            merge.add(level, Bound::Unbounded);
+        }
+        for unsealed in &self.view.segments.tail {
+            for order in unsealed.orders(log, &core.hash) {
+                let part = Part { start: unsealed.start, order, sealed: None };
+                merge.add(Arc::new(Level::of(part)), Bound::Unbounded);
+            }
+        }
+        Ok(merge)
+    }
+
     /// The next row of a merge, if its key is inside.
     fn next(
         &self,

@@ -97,6 +97,15 @@ impl Snapshot<'_> {
         Snapshot { base: Base::Reader(pinned), view, seqno, now }
     }
 
+    /// The time by which it judges deadlines.
+    pub(crate) fn now(&self) -> u64 {
+        self.now
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        self.base.core()
+    }
+
     /// Seqno of the last commit in it.
     pub fn seqno(&self) -> u64 {
         self.seqno
@@ -134,7 +143,7 @@ impl Snapshot<'_> {
         Scan::new(self.rows(), crate::scan::key_range(&range))
     }
 
-    fn rows(&self) -> Rows<'_> {
+    pub(crate) fn rows(&self) -> Rows<'_> {
         Rows {
             core: self.base.core(),
             view: Arc::clone(&self.view),

@@ -19,6 +19,7 @@ use kvb::format::free_map::{self, FreeExtent, FreeMapHead};
 use kvb::format::index_page::{self, IndexPageHeader, IndexSlot};
 use kvb::format::journal::{self, JournalEntry};
 use kvb::format::key_block::{self, KeyBlock};
+use kvb::format::lineage::{self, Lineage};
 use kvb::format::meta::{self, MetaHead, Section};
 use kvb::format::record::{self, RecordHeader};
 use kvb::format::roster::{self, NamedExtent, RosterHead, SegmentEntry};
@@ -50,6 +51,7 @@ fn structures() -> BTreeMap<&'static str, (usize, Layout)> {
         Extension,
         KeyBlock,
         BookHead,
+        Lineage,
         RosterHead,
         NamedExtent,
         SegmentEntry,
@@ -87,8 +89,10 @@ fn constants() -> BTreeMap<&'static str, u64> {
         superblock::FLAG_EXTENSION,
         superblock::FLAG_SIPHASH,
         superblock::FLAG_NO_DIRECTORY,
+        superblock::FLAG_LINEAGE,
         superblock::FLAG_ENCRYPTED,
         superblock::FLAG_DICTIONARY,
+        superblock::FLAG_INCREMENT,
         superblock::FLAGS_REQUIRED,
         superblock::FLAGS_KNOWN_REQUIRED,
         superblock::PAGE_SIZE_MIN,
@@ -100,6 +104,8 @@ fn constants() -> BTreeMap<&'static str, u64> {
         extension::HASH_HIDDEN,
         key_block::MAGIC,
         key_block::OFFSET,
+        lineage::MAGIC,
+        lineage::OFFSET,
         roster::MAGIC,
         roster::OFFSET,
         roster::NAMED_LOG,

@@ -20,14 +20,18 @@ pub const FLAG_EXTENSION: u64 = 1 << 1;
 pub const FLAG_SIPHASH: u64 = 1 << 2;
 /// Sealed segments have no key directory.
 pub const FLAG_NO_DIRECTORY: u64 = 1 << 3;
+/// The lineage of `lineage.rs` stands behind the key block.
+pub const FLAG_LINEAGE: u64 = 1 << 4;
 /// Records are encrypted, and checkpoints, index and side data carry MACs.
 pub const FLAG_ENCRYPTED: u64 = 1 << 32;
 /// Some values need a dictionary.
 pub const FLAG_DICTIONARY: u64 = 1 << 33;
+/// What is here is only what changed since a backup.
+pub const FLAG_INCREMENT: u64 = 1 << 34;
 /// Flags a reader must understand; the low half may be ignored.
 pub const FLAGS_REQUIRED: u64 = 0xFFFF_FFFF_0000_0000;
 /// The required flags this code understands.
-pub const FLAGS_KNOWN_REQUIRED: u64 = FLAG_ENCRYPTED | FLAG_DICTIONARY;
+pub const FLAGS_KNOWN_REQUIRED: u64 = FLAG_ENCRYPTED | FLAG_DICTIONARY | FLAG_INCREMENT;
 
 /// Smallest page size.
 pub const PAGE_SIZE_MIN: u32 = 4096;

@@ -1,0 +1,455 @@
+//! Backups: a copy of one commit, taken while the bucket is in use, and what changed since an earlier one.
+//!
+//! A **backup** is a bucket of its own, compacted, with the seqnos of the one it was made of. An **increment** is a bucket too:
+//! it holds the records that are newer than the last one of the backup before it, and a DELETE for every key that was there
+//! then and is not any more. A backup and increments that follow each other, merged by key, are the bucket as of the last.
+//!
+//! What was deleted since is in the log, unless compaction has dropped it; the superblock tells up to which seqno that may
+//! be so. If the backup before is older than that, its keys are compared with those of the bucket.
+//!
+//! Invariants
+//! - The new file gets its name when it is whole, synced and verified. What was under that name before stays until then.
+//! - The bucket that is copied is only read.
+//!
+//! Cost: a backup reads every live record once and writes it once. An increment reads the segments written since, or, if it
+//! must compare keys, every record of both.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use host::{Disk, Env, FileDisk, SystemEnv};
+use zerocopy::little_endian::{U16, U32, U64};
+
+use crate::copier::Copier;
+use crate::error::{Error, Result};
+use crate::format::lineage::{self, Lineage};
+use crate::format::record::{DELETE, ENC_RAW, RecordHeader};
+use crate::key_merge::{Head, KeyMerge};
+use crate::opened::Opened;
+use crate::options::Options;
+use crate::reader::Reader;
+use crate::snapshot::Snapshot;
+use crate::verify::{Progress, Severity, verify_on};
+
+/// Records between two reports of progress.
+const REPORT_EVERY: u64 = 1 << 10;
+
+/// What a backup is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Backup {
+    /// Seqno of the commit it is of.
+    pub seqno: u64,
+    /// Seqno of the backup it goes on from; 0 if it is whole.
+    pub since: u64,
+    /// Records in it.
+    pub records: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+}
+
+/// A backup, and increments that follow it, opened for reading.
+struct Chain {
+    snapshots: Vec<Snapshot<'static>>,
+    lineage: Lineage,
+}
+
+impl Chain {
+    /// Opens files that must follow each other.
+    fn open(files: &[Arc<dyn Disk>], env: &Arc<dyn Env>, options: &Options) -> Result<Chain> {
+        let options = Options { takes_increments: true, ..options.clone() };
+        let mut snapshots = Vec::new();
+        let mut last: Option<Lineage> = None;
+        for file in files {
+            let reader = Reader::open_on_with(Arc::clone(file), Arc::clone(env), options.clone())?;
+            let snapshot = reader.snapshot()?;
+            let lineage =
+                snapshot.core().lock_keeper().lineage.ok_or(Error::Invalid(
+                    "the file is no backup, or was opened for writing since",
+                ))?;
+            let follows = match last {
+                None => lineage.since.get() == 0,
+                Some(last) => {
+                    let origin = |one: &Lineage| (one.origin_uuid_hi, one.origin_uuid_lo);
+                    origin(&lineage) == origin(&last) && lineage.since == last.until
+                }
+            };
+            if !follows {
+                return Err(Error::Invalid(
+                    "the files do not follow each other: give the backup, then its increments in order",
+                ));
+            }
+            last = Some(lineage);
+            snapshots.push(snapshot);
+        }
+        let lineage = last.ok_or(Error::Invalid("give at least one backup"))?;
+        Ok(Chain { snapshots, lineage })
+    }
+
+    /// All keys of all files, and of each the record of the newest file that has one.
+    fn records(&self) -> Result<Layers<'_>> {
+        let merges = self.snapshots.iter().map(|snapshot| snapshot.rows().changes(0));
+        Layers::new(merges.collect::<Result<_>>()?)
+    }
+}
+
+/// Records of several buckets by key; of one key that of the last bucket counts.
+struct Layers<'a> {
+    merges: Vec<KeyMerge<'a>>,
+    heads: Vec<Option<Head<'a>>>,
+}
+
+impl<'a> Layers<'a> {
+    fn new(merges: Vec<KeyMerge<'a>>) -> Result<Layers<'a>> {
+        let mut layers = Layers { heads: merges.iter().map(|_| None).collect(), merges };
+        for index in 0..layers.merges.len() {
+            layers.advance(index)?;
+        }
+        Ok(layers)
+    }
+
+    fn advance(&mut self, index: usize) -> Result<()> {
+        let next = self.merges.get_mut(index).and_then(|merge| merge.next(|_| true));
+        if let Some(head) = self.heads.get_mut(index) {
+            *head = next.transpose()?;
+        }
+        Ok(())
+    }
+
+    /// The key that comes next.
+    fn key(&self) -> Option<&[u8]> {
+        self.heads.iter().flatten().map(Head::key).min()
+    }
+
+    /// Which layer has the record that counts next, and that record.
+    fn next(&mut self) -> Result<Option<(usize, Opened<'a>)>> {
+        let Some(key) = self.key().map(<[u8]>::to_vec) else { return Ok(None) };
+        let mut found = None;
+        for index in 0..self.heads.len() {
+            let head =
+                self.heads.get_mut(index).and_then(|head| head.take_if(|head| head.key() == key));
+            if let Some(head) = head {
+                found = Some((index, head.record));
+                self.advance(index)?;
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Snapshot<'_> {
+    /// Copies the bucket as of this snapshot to a new file: a bucket of its own, compacted and verified, with the settings
+    /// and under the key of this one. A file that is there is replaced when the copy is whole.
+    pub fn backup(
+        &self,
+        path: impl AsRef<Path>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Backup> {
+        let options = self.options_alike();
+        write_file(path.as_ref(), |disk| {
+            self.backup_on(disk, Arc::new(SystemEnv), options, progress)
+        })
+    }
+
+    /// Copies the bucket to an empty disk of the caller's, as a bucket with these options: encrypted or not, with another key,
+    /// compressed or not.
+    pub fn backup_on(
+        &self,
+        disk: Arc<dyn Disk>,
+        env: Arc<dyn Env>,
+        options: Options,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Backup> {
+        let total = self.core().stats()?.bytes_live;
+        let mut merge = self.rows().changes(0)?;
+        let mut copier = Copier::new(
+            Arc::clone(&disk),
+            Arc::clone(&env),
+            options.clone(),
+            total,
+            self.seqno(),
+            self.core().clock.newest(),
+        )?;
+        while let Some(head) = merge.next(|_| true) {
+            let record = head?.record;
+            if record.header.kind != DELETE && !record.header.is_expired(self.now()) {
+                self.copy(&mut copier, &record, progress, total)?;
+            }
+        }
+        self.end(copier, 0, &disk, env, options, progress)
+    }
+
+    /// Writes what changed since a backup, to a new file. `before` is that backup, and increments that followed it, in order.
+    pub fn backup_since<P: AsRef<Path>>(
+        &self,
+        path: impl AsRef<Path>,
+        before: &[P],
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Backup> {
+        let options = self.options_alike();
+        let before = open_all(before)?;
+        write_file(path.as_ref(), |disk| {
+            self.backup_since_on(disk, Arc::new(SystemEnv), &before, options, progress)
+        })
+    }
+
+    /// The same with disks of the caller's. The options have the keys of the files before.
+    pub fn backup_since_on(
+        &self,
+        disk: Arc<dyn Disk>,
+        env: Arc<dyn Env>,
+        before: &[Arc<dyn Disk>],
+        options: Options,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Backup> {
+        let chain = Chain::open(before, &env, &options)?;
+        let origin = (chain.lineage.origin_uuid_hi.get(), chain.lineage.origin_uuid_lo.get());
+        if origin != self.core().fixed.uuid {
+            return Err(Error::Invalid("the backup is of another bucket"));
+        }
+        let since = chain.lineage.until.get();
+        if since > self.seqno() {
+            return Err(Error::Invalid("the backup is newer than the bucket"));
+        }
+        let mut copier = Copier::new(
+            Arc::clone(&disk),
+            Arc::clone(&env),
+            options.clone(),
+            1 << 20,
+            self.seqno(),
+            self.core().clock.newest(),
+        )?;
+        if self.core().lock_keeper().dropped_seqno <= since {
+            self.copy_changes(&mut copier, since, progress)?;
+        } else {
+            self.copy_differences(&mut copier, &chain, since, progress)?;
+        }
+        self.end(copier, since, &disk, env, options, progress)
+    }
+
+    /// The log knows everything that happened since.
+    fn copy_changes(
+        &self,
+        copier: &mut Copier,
+        since: u64,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<()> {
+        let total = self.core().stats()?.bytes_log;
+        let mut merge = self.rows().changes(since)?;
+        while let Some(head) = merge.next(|_| true) {
+            let record = head?.record;
+            if record.seqno() > since {
+                self.copy_or_delete(copier, &record, progress, total)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Something that was deleted since may be in the log no more: the keys themselves tell.
+    fn copy_differences(
+        &self,
+        copier: &mut Copier,
+        chain: &Chain,
+        since: u64,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<()> {
+        let total = self.core().stats()?.bytes_live;
+        let mut before = chain.records()?;
+        let mut now = Layers::new(vec![self.rows().changes(0)?])?;
+        loop {
+            let key = match (before.key(), now.key()) {
+                (None, None) => return Ok(()),
+                (Some(a), Some(b)) => a.min(b).to_vec(),
+                (Some(a), None) => a.to_vec(),
+                (None, Some(b)) => b.to_vec(),
+            };
+            let old = if before.key() == Some(&key) { before.next()? } else { None };
+            let new = if now.key() == Some(&key) { now.next()? } else { None };
+            match (old, new) {
+                (_, Some((_, record))) if record.seqno() > since => {
+                    self.copy_or_delete(copier, &record, progress, total)?;
+                }
+                (Some((_, old)), None) if old.header.kind != DELETE => {
+                    // The record that deleted it is gone; this takes its place.
+                    let mut header = tombstone(old.header);
+                    header.seqno = U64::new(self.seqno());
+                    copier.push(&header, &key, &[], || Ok(Vec::new()))?;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Copies a record, or that it is not there any more.
+    fn copy_or_delete(
+        &self,
+        copier: &mut Copier,
+        record: &Opened<'_>,
+        progress: &mut dyn FnMut(Progress),
+        total: u64,
+    ) -> Result<()> {
+        if record.header.kind != DELETE && !record.header.is_expired(self.now()) {
+            return self.copy(copier, record, progress, total);
+        }
+        copier.push(&tombstone(record.header), record.key(), &[], || Ok(Vec::new()))
+    }
+
+    fn copy(
+        &self,
+        copier: &mut Copier,
+        record: &Opened<'_>,
+        progress: &mut dyn FnMut(Progress),
+        total: u64,
+    ) -> Result<()> {
+        copier.push_opened(record, || self.core().expanded(record))?;
+        if copier.records.is_multiple_of(REPORT_EVERY) {
+            progress(Progress {
+                stage: "copying",
+                done: copier.bytes,
+                total: total.max(copier.bytes),
+            });
+        }
+        Ok(())
+    }
+
+    /// Finishes a copy and verifies it.
+    fn end(
+        &self,
+        copier: Copier,
+        since: u64,
+        disk: &Arc<dyn Disk>,
+        env: Arc<dyn Env>,
+        options: Options,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Backup> {
+        let uuid = self.core().fixed.uuid;
+        let lineage = Lineage {
+            magic: U32::new(lineage::MAGIC),
+            length: U16::new(u16::try_from(Lineage::SIZE).expect("small")),
+            reserved: U16::new(0),
+            origin_uuid_hi: U64::new(uuid.0),
+            origin_uuid_lo: U64::new(uuid.1),
+            since: U64::new(since),
+            until: U64::new(self.seqno()),
+            crc32c: U32::new(0),
+        };
+        let (records, bytes) = copier.finish(Some(lineage))?;
+        check(disk, env, options, progress)?;
+        Ok(Backup { seqno: self.seqno(), since, records, bytes })
+    }
+
+    fn options_alike(&self) -> Options {
+        let core = self.core();
+        let mut options = Options::like(&core.fixed, &Options::default());
+        options.keys = core.keys.clone();
+        options.key_id = core.log.keys().map(|keys| keys.current.id);
+        options
+    }
+}
+
+/// Makes one bucket of a backup and the increments that follow it, in order. The options have the keys of all of them; the
+/// new bucket has the settings of the backup, and is under the key of the last.
+pub fn restore<P: AsRef<Path>>(
+    files: &[P],
+    path: impl AsRef<Path>,
+    options: Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Backup> {
+    let files = open_all(files)?;
+    write_file(path.as_ref(), |disk| {
+        restore_on(&files, disk, Arc::new(SystemEnv), options, progress)
+    })
+}
+
+/// The same with disks of the caller's.
+pub fn restore_on(
+    files: &[Arc<dyn Disk>],
+    disk: Arc<dyn Disk>,
+    env: Arc<dyn Env>,
+    options: Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Backup> {
+    let chain = Chain::open(files, &env, &options)?;
+    let last = chain.snapshots.last().ok_or(Error::Invalid("give at least one backup"))?;
+    let options = Options { keys: options.keys.clone(), ..last.options_alike() };
+    let mut total = 0;
+    for snapshot in &chain.snapshots {
+        total += snapshot.core().stats()?.bytes_log;
+    }
+    let seqno = chain.lineage.until.get();
+    let clock_ns = last.core().clock.newest();
+    let mut copier =
+        Copier::new(Arc::clone(&disk), Arc::clone(&env), options.clone(), total, seqno, clock_ns)?;
+    let mut records = chain.records()?;
+    while let Some((index, record)) = records.next()? {
+        let snapshot = chain.snapshots.get(index).unwrap_or(last);
+        if record.header.kind != DELETE {
+            snapshot.copy(&mut copier, &record, progress, total)?;
+        }
+    }
+    let (records, bytes) = copier.finish(None)?;
+    check(&disk, env, options, progress)?;
+    Ok(Backup { seqno, since: 0, records, bytes })
+}
+
+/// A DELETE of the key that a record is of, in its place.
+fn tombstone(header: &RecordHeader) -> RecordHeader {
+    let mut header = *header;
+    header.kind = DELETE;
+    header.enc = ENC_RAW;
+    header.val_len = U32::new(0);
+    header.ttl_secs = U32::new(0);
+    header
+}
+
+/// Nothing may be wrong with a bucket that was just written.
+pub(crate) fn check(
+    disk: &Arc<dyn Disk>,
+    env: Arc<dyn Env>,
+    options: Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<()> {
+    let options = Options { takes_increments: true, ..options };
+    let found = verify_on(Arc::clone(disk), env, options, progress)?;
+    match found.findings.iter().find(|finding| finding.severity > Severity::Notice) {
+        None => Ok(()),
+        Some(finding) => {
+            tracing::error!(%finding, "the copy is not sound");
+            Err(Error::corrupt(finding.what, finding.at))
+        }
+    }
+}
+
+fn open_all<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<Arc<dyn Disk>>> {
+    let open = |path: &P| -> Result<Arc<dyn Disk>> {
+        let disk = FileDisk::open_read_only(path).map_err(Error::io("open a backup"))?;
+        Ok(Arc::new(disk))
+    };
+    paths.iter().map(open).collect()
+}
+
+/// Writes a bucket under another name, and gives it its own when it is whole.
+pub(crate) fn write_file<T>(
+    path: &Path,
+    write: impl FnOnce(Arc<dyn Disk>) -> Result<T>,
+) -> Result<T> {
+    let unfinished = unfinished(path);
+    // Left behind by somebody who was interrupted.
+    let _ = FileDisk::remove(&unfinished);
+    let disk = FileDisk::create_new(&unfinished).map_err(Error::io("create the new file"))?;
+    let written = write(Arc::new(disk)).and_then(|done| {
+        FileDisk::rename(&unfinished, path).map_err(Error::io("name the new file"))?;
+        Ok(done)
+    });
+    if written.is_err() {
+        let _ = FileDisk::remove(&unfinished);
+    }
+    written
+}
+
+/// The name of a file that is not whole yet.
+fn unfinished(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".unfinished");
+    path.with_file_name(name)
+}
