@@ -63,6 +63,7 @@ pub(crate) fn assemble(
         .collect();
     let view = build_view(&log, &env, parts, &sealed, read_only, report)?;
     let has_runs = !view.runs.is_empty();
+    let tail_damage = report.damage.filter(|_| !options.despite_damage);
     let position = parts.position();
     let hash = fixed.hash();
     let session_salt = if fixed.is_encrypted() { random_salt(&*env) } else { [0; 16] };
@@ -76,6 +77,8 @@ pub(crate) fn assemble(
             background: options.background,
             overlay_min: options.overlay_min,
             read_only,
+            tail_damage,
+            is_blind: tail_damage.is_some() && view.image.place.seqno < parts.durable_seqno,
         },
         bulletin,
         hash,

@@ -88,17 +88,17 @@ pub(crate) fn place(log: &Log, geometry: Geometry, root: &Root) -> Option<BookPl
 /// Where the two copies of a book are, and the dictionaries in each that holds.
 pub(crate) fn copies(
     log: &Log,
-    fixed: &Fixed,
+    geometry: Geometry,
+    uuid: (u64, u64),
     place: BookPlace,
 ) -> impl Iterator<Item = (u64, Option<Vec<Vec<u8>>>)> {
-    let geometry = fixed.geometry;
     let pages = copy_pages(place.extent);
     (0..2).map(move |index| {
         let at = geometry.paddr(place.extent.start_page + 1 + index * pages);
         let copy = || {
             let bytes = log.bytes(at, usize::try_from(geometry.paddr(pages)).ok()?)?;
             let keys = log.keys();
-            let (head, body, tag) = book::decode(bytes, fixed.uuid, keys.is_some())?;
+            let (head, body, tag) = book::decode(bytes, uuid, keys.is_some())?;
             let body = match keys {
                 Some(keys) => keys.of(place.key_no)?.open_book(&head, body, tag)?,
                 None => body.to_vec(),
@@ -118,7 +118,7 @@ pub(crate) fn read(
 ) -> Result<Vec<Arc<Dictionary>>> {
     let prepare = |bytes: Vec<u8>| Dictionary::new(bytes, level).map(Arc::new);
     let at = fixed.geometry.paddr(place.extent.start_page);
-    copies(log, fixed, place)
+    copies(log, fixed.geometry, fixed.uuid, place)
         .filter_map(|(_, copy)| copy)
         .find_map(|copy| copy.into_iter().map(prepare).collect())
         .ok_or_else(|| Error::corrupt(What::Dictionary, at))

@@ -15,7 +15,7 @@ use host::{Disk, Env};
 use crate::bulletin::Bulletin;
 use crate::clock::Clock;
 use crate::codec::Codec;
-use crate::error::{Error, Result};
+use crate::error::{Corrupt, Error, Result};
 use crate::extent::Geometry;
 use crate::format::extension::HASH_XXH3;
 use crate::format::record::ENC_AEAD;
@@ -88,6 +88,10 @@ pub(crate) struct Mode {
     pub(crate) background: bool,
     pub(crate) overlay_min: usize,
     pub(crate) read_only: bool,
+    /// Durable records of the tail are lost, so that scans would miss them.
+    pub(crate) tail_damage: Option<Corrupt>,
+    /// And the image does not know them either, so that lookups would miss them too.
+    pub(crate) is_blind: bool,
 }
 
 /// The end of the committed log.
@@ -222,6 +226,17 @@ impl Core {
             return Err(Error::Stopped(reason));
         }
         Ok(())
+    }
+
+    /// Fails if what is lost may be newer than whatever a lookup finds.
+    #[inline]
+    pub(crate) fn check_lookup(&self) -> Result<()> {
+        if self.mode.is_blind { self.check_scan() } else { Ok(()) }
+    }
+
+    /// Fails if what is lost may be newer than whatever a scan finds.
+    pub(crate) fn check_scan(&self) -> Result<()> {
+        self.mode.tail_damage.map_or(Ok(()), |damage| Err(damage.into()))
     }
 
     /// After a failed write or sync nobody knows what is on disk, so no further write may follow: passes the

@@ -41,6 +41,7 @@ impl Core {
     }
 
     fn get_each<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value<'_>>>> {
+        self.check_lookup()?;
         let view = self.view.load_full();
         let mut values = Vec::with_capacity(keys.len());
         let mut hits = 0;
@@ -64,6 +65,7 @@ impl Core {
         hash: u64,
         key: &[u8],
     ) -> Result<(Option<Opened<'_>>, Guard<Arc<View>>)> {
+        self.check_lookup()?;
         let view = self.view.load();
         let sight = Sight::Latest(&self.published);
         let found = match view.find(&self.log, hash, key, sight) {

@@ -280,7 +280,7 @@ fn load_segments(
     Ok(segments)
 }
 
-fn load_table(log: &Log, fixed: &Fixed, root: &Root) -> Option<Vec<SegmentEntry>> {
+pub(crate) fn load_table(log: &Log, fixed: &Fixed, root: &Root) -> Option<Vec<SegmentEntry>> {
     let extent = table_place(root)?.extent;
     let len = usize::try_from(extent.page_count.checked_mul(fixed.geometry.page_size)?).ok()?;
     let at = extent.start_page.checked_mul(fixed.geometry.page_size)?;

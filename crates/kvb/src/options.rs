@@ -57,6 +57,7 @@ pub struct Options {
     pub(crate) key_id: Option<u64>,
     pub(crate) keys: Option<Arc<dyn KeyProvider>>,
     pub(crate) takes_increments: bool,
+    pub(crate) despite_damage: bool,
     pub(crate) durability: Durability,
     pub(crate) background: bool,
     pub(crate) overlay_min: usize,
@@ -78,6 +79,7 @@ impl Default for Options {
             key_id: None,
             keys: None,
             takes_increments: false,
+            despite_damage: false,
             durability: Durability::Sync,
             background: true,
             overlay_min: 256 << 10,
@@ -160,6 +162,13 @@ impl Options {
     /// have put it in the place of one that was.
     pub fn keys(mut self, keys: impl KeyProvider + 'static) -> Self {
         self.keys = Some(Arc::new(keys));
+        self
+    }
+
+    /// Whether a reader answers although records that were durable are lost at the end of the log: then it may give an
+    /// older value, or a key that was deleted. Default no: such answers are errors. `repair` does not need this.
+    pub fn despite_damage(mut self, despite: bool) -> Self {
+        self.despite_damage = despite;
         self
     }
 

@@ -25,6 +25,9 @@ const SEARCH_MAX: u64 = 256 << 20;
 /// No bucket lives to see this seqno; sums with smaller ones do not overflow.
 pub(crate) const SEQNO_LIMIT: u64 = 1 << 62;
 
+/// No file has as many pages.
+const PAGES_LIMIT: u64 = 1 << 46;
+
 /// Ordinary segments are at most 8 MiB; more than this is no bucket of ours.
 const SEGMENT_LIMIT: u64 = 1 << 30;
 
@@ -178,6 +181,38 @@ fn load(
     at: u64,
     unlock: Unlock<'_>,
 ) -> std::result::Result<Root, Loss> {
+    let root = load_any(disk, file_len, at, unlock)?;
+    let page_size = u64::from(root.superblock.page_size.get());
+    if regions_hold(&root, file_len / page_size) {
+        Ok(root)
+    } else {
+        Err(Loss::Incomplete(page_size))
+    }
+}
+
+/// The superblock of a file whose end is missing, if its first page holds: what it leads to may be gone.
+pub(crate) fn load_cut_off(
+    disk: &dyn Disk,
+    file_len: u64,
+    unlock: Unlock<'_>,
+) -> Result<Option<Root>> {
+    match load_any(disk, file_len, 0, unlock) {
+        // As large as if nothing were missing.
+        Ok(root) => Ok(Some(root).filter(|root| {
+            let pages = root.extension.b_page.get().saturating_add(1);
+            pages < PAGES_LIMIT && regions_hold(root, pages)
+        })),
+        Err(Loss::Key(_, error) | Loss::Io(error)) => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
+fn load_any(
+    disk: &dyn Disk,
+    file_len: u64,
+    at: u64,
+    unlock: Unlock<'_>,
+) -> std::result::Result<Root, Loss> {
     let mut sector = [0; 512];
     if at.checked_add(512).is_none_or(|end| end > file_len) {
         return Err(Loss::Damaged);
@@ -230,8 +265,7 @@ fn load(
         0 => None,
         _ => Some(Lineage::decode(&page).ok_or_else(incomplete)?),
     };
-    let root = Root { superblock, extension, roster, locked, lineage };
-    if regions_hold(&root, file_len / page_size) { Ok(root) } else { Err(incomplete()) }
+    Ok(Root { superblock, extension, roster, locked, lineage })
 }
 
 fn version(found: String) -> Loss {

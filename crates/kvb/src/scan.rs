@@ -70,6 +70,10 @@ impl<'a> Rows<'a> {
         let (core, log) = (self.core, &self.core.log);
         let image = Arc::clone(&self.view.image);
         let mut merge = KeyMerge::new(core, image, self.seqno, is_reverse);
+        if let Err(error) = core.check_scan() {
+            merge.fail(error);
+            return merge;
+        }
         match self.view.segments.levels(log, &core.fixed) {
             Ok(levels) => {
                 core.note_levels(levels.len());
@@ -89,6 +93,7 @@ impl<'a> Rows<'a> {
     /// The newest record of every key in order, DELETEs and expired ones too, of segments with any seqno above `since`.
     pub(crate) fn changes(&self, since: u64) -> Result<KeyMerge<'a>> {
         let (core, log) = (self.core, &self.core.log);
+        core.check_scan()?;
         // Whatever the image knows to be dead is left out: it is the newest of no key.
         let image = Arc::clone(&self.view.image);
         let mut merge = KeyMerge::new(core, image, self.seqno, false);

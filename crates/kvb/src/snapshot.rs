@@ -115,6 +115,7 @@ impl Snapshot<'_> {
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
         let key = key.as_ref();
         let core = self.base.core();
+        core.check_lookup()?;
         let hash = core.hash.slot_hash(key);
         let found = match self.view.find(&core.log, hash, key, Sight::UpTo(self.seqno)) {
             // The image is this snapshot's for good; the log knows as much.

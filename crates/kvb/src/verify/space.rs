@@ -195,7 +195,7 @@ impl Verifier<'_> {
         let core = self.core;
         let place = core.lock_keeper().book;
         let Some(place) = place else { return };
-        for (at, copy) in book::copies(&core.log, &core.fixed, place) {
+        for (at, copy) in book::copies(&core.log, core.geometry(), core.fixed.uuid, place) {
             if copy.is_none() {
                 self.damage(What::Dictionary, at, "a copy of the dictionaries does not hold");
             }

@@ -1,0 +1,524 @@
+//! Getting records out of a file, whatever became of it.
+//!
+//! What is still known is used first: the superblock's table tells where segments are, runs and directories where their
+//! records start. What is lost is found again: segments by walking headers and looking for the next one that leads on,
+//! records by hopping over those whose header holds, by the footer's pairs, and at last by looking at every byte.
+//!
+//! Invariants
+//! - A record counts only if all its checks hold, its tag too. Nothing is believed because of where it stands alone.
+//! - Nothing inside a record is taken for a record as long as the record can be told: a value may contain a whole bucket.
+//!   Where a header is lost, what looks like records must lead, one behind the other, to a place that is known, and have
+//!   seqnos that fit between those around them.
+//! - Free space is never looked at: it may hold what was deleted long ago.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::cipher::BucketKey;
+use crate::extent::{Extent, Geometry};
+use crate::format::footer::{Footer, FooterHead, SparsePair};
+use crate::format::index_page::slot_hash;
+use crate::format::meta::{self, Meta};
+use crate::format::record::{KEY_MAX, RecordHeader};
+use crate::format::run::{DELTA_FAR, RunEntry};
+use crate::format::segment::{Kind, SALT_LEN, SegmentHeader};
+use crate::hash::KeyHash;
+use crate::log::Log;
+use crate::opened::Opened;
+use crate::order::Place;
+use crate::root::SEQNO_LIMIT;
+
+/// A record is never shorter.
+const RECORD_MIN: u64 = 48;
+
+/// A record that is intact.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) paddr: u64,
+    pub(crate) seqno: u64,
+    pub(crate) is_moved: bool,
+    pub(crate) is_commit: bool,
+}
+
+/// A place where a record was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Lost {
+    /// Where it began.
+    pub at: u64,
+    /// Bytes that are lost with it, as far as is known.
+    pub len: u64,
+    /// Its seqno, if something tells it.
+    pub seqno: Option<u64>,
+    /// Its key, if that is intact.
+    pub key: Option<Vec<u8>>,
+    /// What became of it.
+    pub meaning: &'static str,
+}
+
+/// A segment, as far as it is known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Site {
+    pub(crate) extent: Extent,
+    /// Its id, if anything tells it.
+    pub(crate) seg_id: Option<u64>,
+    /// Pages of side data behind it, if a table tells.
+    pub(crate) side_pages: Option<u64>,
+    /// Records in it, if a table tells.
+    pub(crate) record_count: Option<u64>,
+    /// Nobody may have written here.
+    pub(crate) may_be_unused: bool,
+}
+
+/// What looking for records goes by.
+pub(crate) struct Salvage<'a> {
+    pub(crate) log: &'a Log,
+    pub(crate) geometry: Geometry,
+    pub(crate) uuid: Option<(u64, u64)>,
+    /// The hash of keys, if it is known.
+    pub(crate) hash: Option<KeyHash>,
+    /// What salts may have been made of.
+    pub(crate) session_salts: Vec<[u8; 16]>,
+    pub(crate) found: Vec<Found>,
+    pub(crate) lost: Vec<Lost>,
+}
+
+/// Walks headers from page to page, and on behind those that are lost.
+pub(crate) fn walk(log: &Log, geometry: Geometry, from: u64, to: u64) -> (Vec<Site>, u64) {
+    let header = |page: u64| {
+        let bytes = log.bytes(geometry.paddr(page), SegmentHeader::SIZE)?;
+        let header = SegmentHeader::decode(bytes)?;
+        let pages = header.page_count(geometry.page_size)?;
+        // A file may have lost its end.
+        Some((header, page.checked_add(pages)?.min(to)))
+    };
+    // A header is believed where the way ends if it leads to another, or to the end.
+    let leads_on =
+        |page: u64| header(page).is_some_and(|(_, end)| end == to || header(end).is_some());
+    let (mut sites, mut covered) = (Vec::new(), 0);
+    let mut page = from;
+    while page < to {
+        if let Some((header, end)) = header(page) {
+            if header.kind() == Some(Kind::Data) {
+                sites.push(Site {
+                    extent: Extent::new(page, end - page),
+                    seg_id: Some(header.seg_id.get()),
+                    side_pages: None,
+                    record_count: None,
+                    may_be_unused: false,
+                });
+            }
+            covered += end - page;
+            page = end;
+            continue;
+        }
+        let next = (page + 1..to).find(|next| leads_on(*next)).unwrap_or(to);
+        // Side data stands right behind its segment, and knows whose it is.
+        let owner = header(next).filter(|(header, _)| header.kind() == Some(Kind::Meta));
+        let owner = owner.map(|(header, _)| header.seg_id.get()).filter(|seg_id| *seg_id != 0);
+        sites.push(Site {
+            extent: Extent::new(page, next - page),
+            seg_id: owner,
+            side_pages: None,
+            record_count: None,
+            may_be_unused: owner.is_none(),
+        });
+        page = next;
+    }
+    (sites, covered)
+}
+
+impl Salvage<'_> {
+    /// Takes every intact record out of a segment.
+    pub(crate) fn take(&mut self, site: Site) {
+        let before = self.found.len() + self.lost.len();
+        self.take_records(site);
+        let after = self.found.len() + self.lost.len();
+        let known = u64::try_from(after - before).unwrap_or(u64::MAX);
+        if site.record_count.is_some_and(|count| known < count) && after == before {
+            let at = self.geometry.paddr(site.extent.start_page);
+            let len = self.geometry.paddr(site.extent.page_count);
+            self.lose(at, len, None, "nothing is left of the segment");
+        }
+    }
+
+    fn take_records(&mut self, site: Site) {
+        let start = self.geometry.paddr(site.extent.start_page);
+        let len = self.geometry.paddr(site.extent.page_count);
+        let bytes = self.log.bytes(start, SegmentHeader::SIZE);
+        let header = bytes.and_then(SegmentHeader::decode);
+        let header = header.filter(|header| header.kind() == Some(Kind::Data));
+        if header.is_none() && site.may_be_unused && !self.looks_used(start, len) {
+            return;
+        }
+        let seg_id = site.seg_id.or_else(|| header.map(|header| header.seg_id.get()));
+        let side = self.side_data(site, seg_id);
+        if !self.unlock(site, seg_id, header.as_ref(), side.as_ref()) {
+            self.lose(start, len, None, "the salt of the segment is lost, and with it all records");
+            return;
+        }
+        if let Some(entries) = side.as_ref().and_then(|side| side.run.as_ref()) {
+            let base = side.as_ref().map_or(0, |side| side.base_seqno);
+            return self.take_by_run(start, len, entries, base);
+        }
+        if let Some(places) = side.as_ref().and_then(|side| side.places.as_ref()) {
+            return self.take_by_places(start, len, places);
+        }
+        self.take_in_turn(start, len, seg_id, header.as_ref());
+    }
+
+    /// True if the place of a first record has anything in it.
+    fn looks_used(&self, start: u64, len: u64) -> bool {
+        let len = usize::try_from(len.min(512)).unwrap_or(0);
+        self.log.bytes(start, len).is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0))
+    }
+
+    fn lose(&mut self, at: u64, len: u64, seqno: Option<u64>, meaning: &'static str) {
+        let known = self.hash.and_then(|hash| self.log.sound_head(at, &hash));
+        let key = known.as_ref().map(|head| head.key().to_vec());
+        let seqno = seqno.or_else(|| known.as_ref().map(Opened::seqno));
+        self.lost.push(Lost { at, len, seqno, key, meaning });
+    }
+
+    fn keep(&mut self, paddr: u64, record: &RecordHeader) {
+        self.found.push(Found {
+            paddr,
+            seqno: record.seqno.get(),
+            is_moved: record.is_moved(),
+            is_commit: record.is_commit(),
+        });
+    }
+
+    /// Where every record is, as the run says.
+    fn take_by_run(&mut self, start: u64, len: u64, entries: &[RunEntry], base_seqno: u64) {
+        let mut entries = entries.to_vec();
+        entries.sort_unstable_by_key(RunEntry::record_offset);
+        let ends = entries.iter().skip(1).map(RunEntry::record_offset).chain([len]);
+        let ends: Vec<u64> = ends.collect();
+        for (entry, end) in entries.iter().zip(ends) {
+            let offset = entry.record_offset();
+            let seqno = match entry.seqno_delta.get() {
+                DELTA_FAR => None,
+                delta => Some(base_seqno + u64::from(delta)),
+            };
+            let record = self.log.record_within(start + offset, end.saturating_sub(offset));
+            let record = record.filter(|record| {
+                slot_hash(record.header.hash64.get()) == entry.slot_hash.get()
+                    && seqno.is_none_or(|seqno| seqno == record.seqno())
+            });
+            match record {
+                Some(record) => self.keep(start + offset, record.header),
+                None => {
+                    let known = self.log.header(start + offset).map(RecordHeader::record_len);
+                    let lost = known.filter(|len| offset + len <= end).unwrap_or(end - offset);
+                    self.lose(start + offset, lost, seqno, "the record does not hold");
+                }
+            }
+        }
+    }
+
+    /// Where every record is, as the directory says.
+    fn take_by_places(&mut self, start: u64, len: u64, places: &[u32]) {
+        let mut offsets: Vec<u64> = places.iter().map(|place| Place(*place).offset()).collect();
+        offsets.sort_unstable();
+        let ends: Vec<u64> = offsets.iter().skip(1).copied().chain([len]).collect();
+        for (offset, end) in offsets.into_iter().zip(ends) {
+            match self.log.record_within(start + offset, end.saturating_sub(offset)) {
+                Some(record) => self.keep(start + offset, record.header),
+                None => self.lose(start + offset, end - offset, None, "the record does not hold"),
+            }
+        }
+    }
+
+    /// Records one behind the other, as far as they lead to each other.
+    fn take_in_turn(
+        &mut self,
+        start: u64,
+        len: u64,
+        seg_id: Option<u64>,
+        header: Option<&SegmentHeader>,
+    ) {
+        let footer = self.footer(start, len, seg_id, header);
+        let end = footer.as_ref().map_or(len, |(at, _)| *at);
+        let anchors: HashSet<u64> = match &footer {
+            Some((at, footer)) => {
+                let pairs = footer.pairs.iter().map(|pair| pair.paddr.get().wrapping_sub(start));
+                pairs.chain([*at]).collect()
+            }
+            None => HashSet::new(),
+        };
+        let mut at = match header {
+            Some(header) => header.records_at(),
+            None if self.log.vault().is_some() => {
+                u64::try_from(SegmentHeader::SIZE + SALT_LEN).unwrap_or(0)
+            }
+            None => u64::try_from(SegmentHeader::SIZE).unwrap_or(0),
+        };
+        let mut last_seqno = None;
+        while at + RECORD_MIN <= end {
+            if let Some(record) = self.log.record_within(start + at, end - at)
+                && follows(&record, last_seqno, 0)
+            {
+                self.keep(start + at, record.header);
+                last_seqno = Some(record.seqno());
+                at += record.header.record_len();
+                continue;
+            }
+            let bytes = self.log.bytes(start + at, RecordHeader::SIZE);
+            let is_rest_empty = footer.is_none() && self.is_empty_from(start + at, start + len);
+            if is_rest_empty {
+                return;
+            }
+            // A header that holds tells where the next record is, whatever became of this one.
+            let hop = bytes.and_then(RecordHeader::decode).map(RecordHeader::record_len);
+            let hop = hop.filter(|hop| {
+                at + hop <= end
+                    && (at + hop == end || self.is_record(start + at + hop, end - at - hop))
+            });
+            let next = match hop {
+                Some(hop) => Some(at + hop),
+                None => self.resync(start, at, end, &anchors, last_seqno),
+            };
+            match next {
+                Some(next) => {
+                    self.lose(start + at, next - at, None, "the record does not hold");
+                    last_seqno = last_seqno.map(|seqno| seqno + 1);
+                    at = next;
+                }
+                None => {
+                    if footer.is_some() {
+                        self.lose(
+                            start + at,
+                            end - at,
+                            None,
+                            "no record was found behind the damage",
+                        );
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn is_record(&self, paddr: u64, room: u64) -> bool {
+        self.log.record_within(paddr, room).is_some()
+    }
+
+    fn is_empty_from(&self, from: u64, to: u64) -> bool {
+        let len = usize::try_from((to - from).min(RECORD_MIN)).unwrap_or(0);
+        self.log.bytes(from, len).is_none_or(|bytes| bytes.iter().all(|byte| *byte == 0))
+    }
+
+    /// The next place behind the damage at `at` from which records lead to a place that is known.
+    fn resync(
+        &self,
+        start: u64,
+        at: u64,
+        end: u64,
+        anchors: &HashSet<u64>,
+        last_seqno: Option<u64>,
+    ) -> Option<u64> {
+        (at + 1..end.saturating_sub(RECORD_MIN - 1)).find(|offset| {
+            let header = self.log.header(start + offset);
+            // Cheap to ask, and nearly always no.
+            let is_likely = header.is_some_and(|header| {
+                header.kind <= 1
+                    && header.key_len.get() <= u32::try_from(KEY_MAX).unwrap_or(0)
+                    && header.seqno.get() < SEQNO_LIMIT
+            });
+            is_likely && self.leads_on(start, *offset, end, anchors, last_seqno, offset - at)
+        })
+    }
+
+    /// True if the records from `offset` on lead to a place that is known, and their seqnos fit.
+    fn leads_on(
+        &self,
+        start: u64,
+        offset: u64,
+        end: u64,
+        anchors: &HashSet<u64>,
+        last_seqno: Option<u64>,
+        gap: u64,
+    ) -> bool {
+        let Some(first) = self.log.record_within(start + offset, end - offset) else {
+            return false;
+        };
+        if !follows(&first, last_seqno, gap / RECORD_MIN + 1) {
+            return false;
+        }
+        if anchors.is_empty() {
+            return true;
+        }
+        let mut at = offset;
+        while !anchors.contains(&at) {
+            match self.log.record_within(start + at, end - at) {
+                Some(record) => at += record.header.record_len(),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Offset and contents of the footer, if it can be found from the segment's end.
+    fn footer(
+        &self,
+        start: u64,
+        len: u64,
+        seg_id: Option<u64>,
+        header: Option<&SegmentHeader>,
+    ) -> Option<(u64, Footer)> {
+        let size =
+            header.map(|header| header.segment_size.get()).filter(|size| *size > 0 && *size <= len);
+        let ends = match size {
+            Some(size) => size..size + 1,
+            // Somewhere in the last page, in front of zeros.
+            None => len.saturating_sub(self.geometry.page_size)..len + 1,
+        };
+        let head = u64::try_from(FooterHead::SIZE + 4).ok()?;
+        let pair = u64::try_from(SparsePair::SIZE).ok()?;
+        ends.rev().find_map(|end| {
+            (0..(len / RECORD_MIN) / 64 + 2).find_map(|pairs| {
+                let at = end.checked_sub(head + pairs * pair)?;
+                let count_at = start + at + 24;
+                let count = self.log.bytes(count_at, 4)?.try_into().ok().map(u32::from_le_bytes)?;
+                if u64::from(count) != pairs {
+                    return None;
+                }
+                let bytes = self.log.bytes(start + at, usize::try_from(end - at).ok()?)?;
+                let footer = Footer::decode(bytes)?;
+                seg_id.is_none_or(|seg_id| footer.seg_id == seg_id).then_some((at, footer))
+            })
+        })
+    }
+
+    /// What side data says of a segment, as far as it holds.
+    fn side_data(&self, site: Site, seg_id: Option<u64>) -> Option<Side> {
+        let at = self.geometry.paddr(site.extent.end_page());
+        let head = self.log.bytes(at, self.geometry.page_len())?;
+        let found = Meta::decode(head, meta::KIND_SIDE, self.uuid.or_else(|| uuid_of(head))?)?;
+        if seg_id.is_some_and(|seg_id| found.head.id.get() != seg_id) {
+            return None;
+        }
+        let pages = site.side_pages.unwrap_or(found.head.page_count.get());
+        let bytes = self.log.bytes(at, usize::try_from(self.geometry.paddr(pages)).ok()?)?;
+        let raw = |kind: u32| {
+            let section = found.section(kind)?;
+            let offset = usize::try_from(section.offset.get()).ok()?;
+            let len = usize::try_from(section.length.get()).ok()?;
+            let bytes = bytes.get(offset..offset.checked_add(len)?)?;
+            (crate::format::crc(bytes) == section.crc32c.get()).then_some(bytes)
+        };
+        let keys = self.log.keys();
+        let keys: Vec<&BucketKey> = match &keys {
+            Some(keys) => {
+                [Some(&*keys.current), keys.old.as_deref()].into_iter().flatten().collect()
+            }
+            None => Vec::new(),
+        };
+        let section = |kind: u32| {
+            let bytes = raw(kind)?;
+            let is_own = self.log.vault().is_none()
+                || raw(meta::SECTION_MAC).is_some_and(|macs| {
+                    keys.iter().any(|key| key.vouches(&found, macs, kind, bytes))
+                });
+            is_own.then_some(bytes)
+        };
+        let count = usize::try_from(found.head.count.get()).ok()?;
+        let run = section(meta::SECTION_RUN).filter(|bytes| bytes.len() == count * RunEntry::SIZE);
+        let run = run.map(|bytes| {
+            bytes.chunks_exact(RunEntry::SIZE).filter_map(crate::format::read).collect()
+        });
+        let places = section(meta::SECTION_DIRECTORY).and_then(|bytes| bytes.get(8..8 + count * 4));
+        let places = places.map(|bytes| {
+            bytes
+                .chunks_exact(4)
+                .filter_map(|place| place.try_into().ok())
+                .map(u32::from_le_bytes)
+                .collect()
+        });
+        let salt = section(meta::SECTION_SALT).and_then(|bytes| bytes.try_into().ok());
+        Some(Side { run, places, salt, base_seqno: found.head.seqno.get() })
+    }
+
+    /// Finds the cipher of a segment, by whichever salt opens any of its records. True if the bucket is not encrypted.
+    fn unlock(
+        &self,
+        site: Site,
+        seg_id: Option<u64>,
+        header: Option<&SegmentHeader>,
+        side: Option<&Side>,
+    ) -> bool {
+        let (Some(vault), Some(keys)) = (self.log.vault(), self.log.keys()) else { return true };
+        let Some(seg_id) = seg_id else { return false };
+        let start = self.geometry.paddr(site.extent.start_page);
+        let end = self.geometry.paddr(site.extent.end_page());
+        let stored = || {
+            let at = start + u64::try_from(SegmentHeader::SIZE).ok()?;
+            self.log.bytes(at, SALT_LEN)?.try_into().ok()
+        };
+        let all = [Some(&keys.current), keys.old.as_ref()];
+        for key in all.into_iter().flatten() {
+            let derived = self.session_salts.iter().map(|session| key.salt(session, seg_id));
+            let salts = stored().into_iter().chain(side.and_then(|side| side.salt)).chain(derived);
+            let bare = header.is_some_and(|header| !header.is_salted()).then_some(None);
+            for salt in bare.into_iter().chain(salts.map(Some)) {
+                let cipher = Arc::new(key.segment(seg_id, salt));
+                vault.admit(start, end, seg_id, &cipher);
+                if self.opens_any(start, end, side) {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// True if some record of a segment can be opened.
+    fn opens_any(&self, start: u64, end: u64, side: Option<&Side>) -> bool {
+        let by_run = side.and_then(|side| side.run.as_ref()).into_iter().flatten();
+        let mut offsets: Vec<u64> = by_run.map(RunEntry::record_offset).collect();
+        let first = u64::try_from(SegmentHeader::SIZE).unwrap_or(0);
+        let salt = u64::try_from(SALT_LEN).unwrap_or(0);
+        offsets.extend([first, first + salt]);
+        if offsets.iter().any(|offset| self.is_record(start + offset, end - start - offset)) {
+            return true;
+        }
+        let mut candidates = start + first..end.saturating_sub(RECORD_MIN);
+        candidates.any(|at| {
+            let bytes = self.log.bytes(at, RecordHeader::SIZE);
+            bytes.and_then(RecordHeader::decode).is_some() && self.is_record(at, end - at)
+        })
+    }
+}
+
+/// What side data says.
+struct Side {
+    run: Option<Vec<RunEntry>>,
+    places: Option<Vec<u32>>,
+    salt: Option<[u8; 16]>,
+    base_seqno: u64,
+}
+
+/// The uuid that a head of derived data claims.
+fn uuid_of(extent: &[u8]) -> Option<(u64, u64)> {
+    let head: crate::format::meta::MetaHead = crate::format::read(extent.get(meta::OFFSET..)?)?;
+    Some((head.file_uuid_hi.get(), head.file_uuid_lo.get()))
+}
+
+/// True if a record may come behind one with a seqno, if at most so many are lost between them.
+fn follows(record: &Opened<'_>, last_seqno: Option<u64>, lost: u64) -> bool {
+    let seqno = record.seqno();
+    if record.header.is_moved() || seqno >= SEQNO_LIMIT {
+        return seqno < SEQNO_LIMIT;
+    }
+    last_seqno.is_none_or(|last| seqno > last && seqno - last <= lost + 1)
+}
+
+/// Leaves out the records of a last batch that has no end, if they are newer than what is known to be durable. Gives how
+/// many. What comes before a commit mark was committed, even if some of it is lost.
+pub(crate) fn drop_uncommitted(found: &mut Vec<Found>, durable_seqno: u64) -> u64 {
+    let marks = found.iter().filter(|record| record.is_commit).map(|record| record.seqno);
+    let committed = marks.max().unwrap_or(0).max(durable_seqno);
+    let before = found.len();
+    found.retain(|record| record.is_moved || record.seqno <= committed);
+    u64::try_from(before - found.len()).unwrap_or(0)
+}

@@ -1,0 +1,397 @@
+//! Every byte of small buckets of each kind changed, and every length they can be cut to.
+//!
+//! Whatever was damaged: opening gives a typed error or a bucket, lookups and scans give the right answer or a typed error,
+//! and never a wrong one, not even "not there". What `verify` says agrees with that. After `repair` exactly the records that
+//! are intact are there: of every key the newest one that was not hit.
+//!
+//! In CI every byte that holds something is changed, and of the others, which nothing should depend on, a few.
+//! `KVB_ROT=all` changes every byte of the file.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
+
+#[path = "support/anatomy.rs"]
+mod anatomy;
+#[path = "support/seed.rs"]
+mod seed;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use host::{Disk, Env, ManualEnv, MemoryDisk, SimDisk};
+use kvb::format::book::{BookHead, MAGIC};
+use kvb::format::record::{ENC_DICTIONARY, Framed};
+use kvb::format::segment::Kind;
+use kvb::{
+    Batch, Bucket, Compact, Compression, Durability, Error, Key, Keyring, Options, Reader, Severity,
+};
+use zerocopy::FromBytes;
+
+const START_NS: u64 = 1_700_000_000_000_000_000;
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn quiet(_: kvb::Progress) {}
+
+fn env() -> Arc<ManualEnv> {
+    Arc::new(ManualEnv::new(START_NS, 5))
+}
+
+/// A bucket to be damaged.
+struct Subject {
+    name: &'static str,
+    file: Vec<u8>,
+    /// What only opens it.
+    opening: Options,
+    /// What every seqno did: a key, and its value unless it was deleted.
+    history: BTreeMap<u64, (Vec<u8>, Option<Vec<u8>>)>,
+    /// Where records lie, and their seqnos.
+    records: Vec<(Range<usize>, u64)>,
+}
+
+struct Maker {
+    disk: SimDisk,
+    options: Options,
+    history: BTreeMap<u64, (Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl Maker {
+    fn put(&mut self, bucket: &Bucket, key: &str, value: &[u8]) {
+        bucket.put(key, value).unwrap();
+        let seqno = bucket.snapshot().seqno();
+        self.history.insert(seqno, (key.into(), Some(value.to_vec())));
+    }
+
+    fn delete(&mut self, bucket: &Bucket, key: &str) {
+        let mut batch = Batch::new();
+        batch.delete(key);
+        bucket.commit(batch).unwrap();
+        self.history.insert(bucket.snapshot().seqno(), (key.into(), None));
+    }
+
+    fn open(&self) -> Bucket {
+        let disk: Arc<dyn Disk> = Arc::new(self.disk.reopen());
+        Bucket::open_on(disk, env(), self.options.clone()).unwrap()
+    }
+}
+
+fn keys() -> Keyring {
+    Keyring::new().with(4, Key::new([4; 32]))
+}
+
+fn value(number: usize) -> Vec<u8> {
+    let mut value = format!("value {number} ").repeat(number % 9).into_bytes();
+    value.push(u8::try_from(number % 256).unwrap());
+    value
+}
+
+/// A bucket with segments of all kinds: sealed, moved, unsealed; keys put once, replaced, deleted.
+fn subject(name: &'static str, options: Options, is_compacted: bool, has_book: bool) -> Subject {
+    let options = options.background(false).durability(Durability::SyncOnce).overlay_min(16);
+    let disk = SimDisk::new();
+    let mut maker =
+        Maker { disk: disk.clone(), options: options.clone(), history: BTreeMap::new() };
+    let bucket = Bucket::create_on(Arc::new(disk.reopen()), env(), options.clone()).unwrap();
+    for number in 0..24 {
+        maker.put(&bucket, &format!("key {number:02}"), &value(number));
+    }
+    for number in (0..24).step_by(5) {
+        maker.delete(&bucket, &format!("key {number:02}"));
+    }
+    if has_book {
+        bucket.train_dictionary(256).unwrap();
+        for number in 30..40 {
+            maker.put(&bucket, &format!("key {number:02}"), &value(number));
+        }
+    }
+    if is_compacted {
+        bucket.compact(Compact::Full).unwrap();
+    }
+    bucket.close().unwrap();
+    let bucket = maker.open();
+    for number in (0..24).step_by(3) {
+        maker.put(&bucket, &format!("key {number:02}"), &value(100 + number));
+    }
+    maker.put(&bucket, "", b"empty key");
+    bucket.close().unwrap();
+    let file = maker.disk.to_bytes();
+    let records = records(&file);
+    let opening = match name.contains("encrypted") {
+        true => Options::default().keys(keys()),
+        false => Options::default(),
+    };
+    let opening = opening.background(false);
+    Subject { name, file, opening, history: maker.history, records }
+}
+
+/// Where all records lie.
+fn records(file: &[u8]) -> Vec<(Range<usize>, u64)> {
+    let mut records = Vec::new();
+    for extent in anatomy::extents(file).into_iter().filter(|extent| extent.is(Kind::Data)) {
+        let mut at = extent.bytes.start + usize::try_from(extent.header.records_at()).unwrap();
+        while let Some(record) = Framed::decode(&file[at..extent.bytes.end]) {
+            let end = at + usize::try_from(record.header.record_len()).unwrap();
+            records.push((at..end, record.header.seqno.get()));
+            at = end;
+        }
+    }
+    records
+}
+
+fn subjects() -> Vec<Subject> {
+    let plain = Options::default();
+    let zstd = plain.clone().compression(Compression::Zstd).compression_min(8);
+    let secret = plain.clone().encrypted(4).keys(keys());
+    let both = zstd.clone().encrypted(4).keys(keys());
+    vec![
+        subject("plain", plain.clone(), false, false),
+        subject("plain, compacted", plain.clone(), true, false),
+        subject("no directories", plain.clone().directories(false), true, false),
+        subject("compressed", zstd.clone(), true, false),
+        subject("with a dictionary", zstd, false, true),
+        subject("encrypted", secret.clone(), false, false),
+        subject("encrypted, no directories", secret.directories(false), true, false),
+        subject("encrypted, compressed, with a dictionary", both, true, true),
+    ]
+}
+
+impl Subject {
+    /// The rows if these records were all there are.
+    fn rows(&self, is_intact: impl Fn(&Range<usize>) -> bool) -> Rows {
+        let intact = self.records.iter().filter(|(bytes, _)| is_intact(bytes));
+        let seqnos: BTreeSet<u64> = intact.map(|(_, seqno)| *seqno).collect();
+        let mut rows = Rows::new();
+        for seqno in seqnos {
+            let (key, value) = &self.history[&seqno];
+            match value {
+                Some(value) => drop(rows.insert(key.clone(), value.clone())),
+                None => drop(rows.remove(key)),
+            }
+        }
+        rows
+    }
+
+    fn all(&self) -> Rows {
+        self.rows(|_| true)
+    }
+
+    fn disk(file: Vec<u8>) -> Arc<dyn Disk> {
+        Arc::new(SimDisk::from_image(file))
+    }
+
+    /// Everything that can be done with a damaged file.
+    fn check(&self, file: &[u8], wanted: &Rows, is_repaired: bool, context: &str) {
+        let all = self.all();
+        let env: Arc<dyn Env> = env();
+        let reader =
+            Reader::open_on_with(Subject::disk(file.to_vec()), env.clone(), self.opening.clone());
+        let is_whole = match reader {
+            Ok(reader) => self.check_reader(&reader, &all, context),
+            Err(error) => self.is_typed(&error, context),
+        };
+        let bucket =
+            Bucket::open_on(Subject::disk(file.to_vec()), env.clone(), self.opening.clone());
+        match bucket {
+            Ok(bucket) => self.check_bucket(&bucket, &all, context),
+            Err(error) => drop(self.is_typed(&error, context)),
+        }
+        let found = kvb::verify_on(
+            Subject::disk(file.to_vec()),
+            env.clone(),
+            self.opening.clone(),
+            &mut quiet,
+        );
+        let is_sound = match found {
+            Ok(found) => {
+                let worst = found.findings.iter().map(|finding| finding.severity).max();
+                assert!(is_whole || worst == Some(Severity::Damage), "{context}: {found:?}");
+                found.is_sound()
+            }
+            Err(error) => self.is_typed(&error, context),
+        };
+        if is_repaired && !is_sound {
+            self.check_repair(file, wanted, context);
+        }
+    }
+
+    /// True never; fails unless an error is one that damage may cause.
+    fn is_typed(&self, error: &Error, context: &str) -> bool {
+        let is_typed = matches!(
+            error,
+            Error::Corrupt(_)
+                | Error::Invalid(_)
+                | Error::Version { .. }
+                | Error::KeyMissing { .. }
+                | Error::KeyWrong { .. }
+        );
+        assert!(is_typed, "{} {context}: {error:?}", self.name);
+        false
+    }
+
+    /// True if every answer was given.
+    fn check_reader(&self, reader: &Reader, all: &Rows, context: &str) -> bool {
+        let mut is_whole = true;
+        for (key, _) in self.history.values() {
+            match reader.get(key) {
+                Ok(value) => assert_eq!(
+                    value.as_deref(),
+                    all.get(key).map(Vec::as_slice),
+                    "{} {context}: {}",
+                    self.name,
+                    String::from_utf8_lossy(key)
+                ),
+                Err(error) => is_whole = self.is_typed(&error, context),
+            }
+        }
+        let snapshot = match reader.snapshot() {
+            Ok(snapshot) => snapshot,
+            Err(error) => return self.is_typed(&error, context),
+        };
+        self.check_scan(snapshot.scan(b""), all, context) && is_whole
+    }
+
+    fn check_scan(&self, scan: kvb::Scan<'_>, all: &Rows, context: &str) -> bool {
+        let (mut seen, mut is_whole) = (Rows::new(), true);
+        for row in scan {
+            match row {
+                Ok(row) => drop(seen.insert(row.key().to_vec(), row.value().to_vec())),
+                Err(error) => is_whole = self.is_typed(&error, context),
+            }
+        }
+        let is_right = seen.iter().all(|(key, value)| all.get(key) == Some(value));
+        assert!(is_right, "{} {context}: a scan gives wrong rows", self.name);
+        assert!(!is_whole || seen == *all, "{} {context}: a scan leaves rows out", self.name);
+        is_whole
+    }
+
+    fn check_bucket(&self, bucket: &Bucket, all: &Rows, context: &str) {
+        for (key, _) in self.history.values() {
+            match bucket.get(key) {
+                Ok(value) => assert_eq!(
+                    value.as_deref(),
+                    all.get(key).map(Vec::as_slice),
+                    "{} {context}: for writing: {}",
+                    self.name,
+                    String::from_utf8_lossy(key)
+                ),
+                Err(error) => drop(self.is_typed(&error, context)),
+            }
+        }
+        self.check_scan(bucket.scan(b""), all, context);
+    }
+
+    fn check_repair(&self, file: &[u8], wanted: &Rows, context: &str) {
+        let env: Arc<dyn Env> = env();
+        let target: Arc<dyn Disk> = Arc::new(MemoryDisk::with_capacity(4 << 20));
+        let source = Subject::disk(file.to_vec());
+        let repaired = kvb::repair_on(
+            source,
+            Some(Arc::clone(&target)),
+            env.clone(),
+            self.opening.clone(),
+            &mut quiet,
+        );
+        let report = match repaired {
+            Ok(report) => report,
+            Err(error) => {
+                assert!(wanted.is_empty(), "{} {context}: no repair: {error}", self.name);
+                return;
+            }
+        };
+        let reader = Reader::open_on_with(target, env, self.opening.clone()).unwrap();
+        let snapshot = reader.snapshot().unwrap();
+        let rows: Rows = snapshot
+            .scan(b"")
+            .map(|row| row.unwrap())
+            .map(|row| (row.key().to_vec(), row.value().to_vec()))
+            .collect();
+        let wrong: Vec<_> = rows
+            .keys()
+            .chain(wanted.keys())
+            .filter(|key| rows.get(*key) != wanted.get(*key))
+            .map(|key| String::from_utf8_lossy(key).into_owned())
+            .collect();
+        assert!(wrong.is_empty(), "{} {context}: {wrong:?} after {report:?}", self.name);
+    }
+
+    /// Where the first copy of the dictionaries lies.
+    fn book(&self) -> Option<Range<usize>> {
+        let metas = anatomy::extents(&self.file).into_iter().filter(|one| one.is(Kind::Meta));
+        let starts = metas.map(|one| one.bytes.start + 4096);
+        let mut heads = starts.filter_map(|at| {
+            let (head, _) = BookHead::read_from_prefix(self.file.get(at..)?).ok()?;
+            let tag = if self.name.contains("encrypted") { 16 } else { 0 };
+            let len = BookHead::SIZE + usize::try_from(head.length.get()).ok()? + tag + 4;
+            (head.magic.get() == MAGIC).then(|| at..at + len)
+        });
+        heads.next()
+    }
+
+    /// Which bytes to change.
+    fn places(&self) -> Vec<usize> {
+        let is_all = std::env::var("KVB_ROT").is_ok_and(|value| value == "all");
+        let holds = |at: usize| self.file[at] != 0;
+        (0..self.file.len()).filter(|at| is_all || holds(*at) || at % 97 == 0).collect()
+    }
+}
+
+/// Calls with every item on two threads.
+fn share<T: Sync>(items: &[T], check: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    check(item);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn every_byte_changed() {
+    for subject in subjects() {
+        let start = std::time::Instant::now();
+        let places = subject.places();
+        subject.check(&subject.file, &subject.all(), true, "undamaged");
+        share(&places, |at| {
+            let mut file = subject.file.clone();
+            file[*at] ^= 1 << (at % 8);
+            let is_hit = |bytes: &Range<usize>| bytes.contains(at);
+            let wanted = subject.rows(|bytes| !is_hit(bytes));
+            subject.check(&file, &wanted, at % 4 == 0, &format!("byte {at}"));
+        });
+        let seconds = start.elapsed().as_secs_f32();
+        println!(
+            "{}: {} of {} bytes, {seconds:.1} s",
+            subject.name,
+            places.len(),
+            subject.file.len()
+        );
+    }
+}
+
+#[test]
+fn every_length_cut_to() {
+    for subject in subjects() {
+        let lens: Vec<usize> = (0..subject.file.len())
+            .filter(|len| {
+                let edge = len % 512;
+                edge < 2 || edge == 511 || len % 61 == 0
+            })
+            .collect();
+        let book = subject.book();
+        share(&lens, |len| {
+            let file = subject.file[..*len].to_vec();
+            // Without dictionaries there is no way to expand what needs one.
+            let is_readable = |bytes: &Range<usize>| {
+                let needs_book = subject.file[bytes.start + 29] & 0x7F == ENC_DICTIONARY;
+                !needs_book || book.as_ref().is_some_and(|book| book.end <= *len)
+            };
+            let wanted = subject.rows(|bytes| bytes.end <= *len && is_readable(bytes));
+            subject.check(&file, &wanted, len % 4 == 0, &format!("cut to {len}"));
+        });
+    }
+}
