@@ -268,9 +268,9 @@ def walk(data, block):
         page += pages
 
 
-def live_rows(data, block, now):
+def live_rows(records, block, now):
     newest, known_by_seqno = {}, {}
-    for record in walk(data, block):
+    for record in records:
         if record.seqno > block.commit_seqno:
             continue
         other = known_by_seqno.setdefault(record.seqno, record)
@@ -297,7 +297,7 @@ def main():
         with open(options.bucket, "rb") as file:
             data = file.read()
         block = choose_superblock(data)
-        rows = live_rows(data, block, options.now)
+        rows = live_rows(walk(data, block), block, options.now)
     except (Damaged, OSError) as error:
         print(f"reader: {options.bucket}: {error}", file=sys.stderr)
         return 1

@@ -62,7 +62,12 @@ PAGE = 4096
 
 
 def layout(structure):
-    for field in LAYOUTS[structure].split(","):
+    return layout_of(LAYOUTS[structure])
+
+
+def layout_of(text):
+    """Name and size of every field, and whether it is a byte string."""
+    for field in text.split(","):
         name, size = field.split()
         yield name, int(size.strip("[]")), size.startswith("[")
 

@@ -1,0 +1,870 @@
+//! Compressed and encrypted buckets beside programs that share no code with the engine.
+//!
+//! `strict/sealed.py` is written from the format page alone. Random histories run on real files, with deletes, expiry,
+//! batches, compaction, dictionaries and reopening; after each round its rows are compared with a model. Without the
+//! right key, and of damaged files, it may fail but not err. Frames go both ways between the engine and the `zstd`
+//! program, and values that nobody honest would store are told from those.
+//!
+//! `KVB_SEED=n` replays a failing seed. Python 3 and zstd are needed.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
+
+#[path = "support/anatomy.rs"]
+mod anatomy;
+#[path = "support/foreign.rs"]
+mod foreign;
+#[path = "support/seed.rs"]
+mod seed;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use foreign::{Given, Rows, difference, expand, sealed, squeeze_file, squeeze_stream};
+use host::{FileDisk, ManualEnv};
+use kvb::format::record::{self, Framed};
+use kvb::format::segment::{self, Kind, SegmentHeader};
+use kvb::format::{self, stored};
+use kvb::{Batch, Bucket, Compact, Compression, Durability, Error, Key, Keyring, Options};
+
+const START_NS: u64 = 1_700_000_000_000_000_000;
+const SECOND_NS: u64 = 1_000_000_000;
+const GIVEN: Given = Given { id: 77, bytes: [0x5a; 32] };
+
+/// Value and deadline of every key that was put and not deleted.
+type Model = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
+
+fn live(model: &Model, now_ns: u64) -> Rows {
+    let alive = model.iter().filter(|(_, (_, deadline))| *deadline > now_ns);
+    alive.map(|(key, (value, _))| (key.clone(), value.clone())).collect()
+}
+
+fn expect(bucket: &Path, now_ns: u64, keys: &[Given], wanted: &Rows, context: &str) {
+    let (found, _) = sealed(bucket, now_ns, keys).unwrap_or_else(|e| panic!("{context}: {e}"));
+    if let Some(difference) = difference(&found, wanted) {
+        panic!("{context}: {difference}");
+    }
+}
+
+fn options() -> Options {
+    Options::default().background(false).overlay_min(200).segment_bytes_max(16 << 10)
+}
+
+fn compressed() -> Options {
+    options().compression(Compression::Zstd)
+}
+
+fn encrypt(options: Options) -> Options {
+    let keyring = Keyring::new().with(GIVEN.id, Key::new(GIVEN.bytes));
+    options.encrypted(GIVEN.id).keys(keyring)
+}
+
+/// One kind of history.
+#[derive(Clone)]
+struct Plan {
+    name: &'static str,
+    options: Options,
+    keys: Vec<Given>,
+    /// Whether dictionaries are trained now and then.
+    trains: bool,
+    /// Commits in a round.
+    commits: usize,
+}
+
+fn plan(name: &'static str, options: Options) -> Plan {
+    Plan { name, options, keys: Vec::new(), trains: false, commits: 90 }
+}
+
+enum Change {
+    Put { key: Vec<u8>, value: Vec<u8>, ttl_secs: u64 },
+    Delete(Vec<u8>),
+}
+
+/// A commit of the round: when, what, and the seqno it ended with.
+struct Done {
+    at_ns: u64,
+    changes: Vec<Change>,
+    seqno: u64,
+}
+
+fn apply(model: &mut Model, done: &Done) {
+    for change in &done.changes {
+        match change {
+            Change::Put { key, value, ttl_secs } => {
+                let deadline = match ttl_secs {
+                    0 => u64::MAX,
+                    secs => done.at_ns + secs * SECOND_NS,
+                };
+                model.insert(key.clone(), (value.clone(), deadline));
+            }
+            Change::Delete(key) => {
+                model.remove(key);
+            }
+        }
+    }
+}
+
+/// Values as programs store them: a small document, repetitions, noise, nothing, and rarely something long.
+fn draw_value(random: &mut fastrand::Rng) -> Vec<u8> {
+    let noise = |random: &mut fastrand::Rng, len| -> Vec<u8> {
+        std::iter::repeat_with(|| random.u8(..)).take(len).collect()
+    };
+    match random.u8(0..60) {
+        0 => Vec::new(),
+        1..=7 => {
+            let len = random.usize(0..300);
+            noise(random, len)
+        }
+        8..=11 => vec![random.u8(..); random.usize(0..2000)],
+        12 => {
+            let piece = noise(random, 5000);
+            piece.repeat(random.usize(1..12))
+        }
+        13 => vec![b'z'; random.usize(100_000..300_000)],
+        _ => document(random),
+    }
+}
+
+fn document(random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut text = format!("{{\"account\":{},\"owner\":\"", random.u32(..));
+    for _ in 0..random.usize(0..6) {
+        text += ["anna ", "bert ", "of the northern branch ", "clara ", "and company "]
+            [random.usize(0..5)];
+    }
+    text += &format!("\",\"balance\":\"{}.00\",\"currency\":\"EUR\",", random.u16(..));
+    text += &format!("\"note\":\"transfer number {} is settled\"}}", random.u64(..));
+    text.into_bytes()
+}
+
+struct History {
+    plan: Plan,
+    random: fastrand::Rng,
+    env: Arc<ManualEnv>,
+    now_ns: u64,
+    dir: tempfile::TempDir,
+    path: PathBuf,
+    model: Model,
+    /// The model when the round began.
+    before: Model,
+    round: Vec<Done>,
+}
+
+impl History {
+    fn new(plan: Plan, seed: u64) -> History {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("history.kvb");
+        History {
+            plan,
+            random: fastrand::Rng::with_seed(seed),
+            env: Arc::new(ManualEnv::new(START_NS, seed)),
+            now_ns: START_NS,
+            dir,
+            path,
+            model: Model::new(),
+            before: Model::new(),
+            round: Vec::new(),
+        }
+    }
+
+    fn create(&self) -> Bucket {
+        let disk = Arc::new(FileDisk::create_new(&self.path).unwrap());
+        Bucket::create_on(disk, self.env.clone(), self.plan.options.clone()).unwrap()
+    }
+
+    fn open(&self, path: &Path) -> Bucket {
+        let disk = Arc::new(FileDisk::open(path).unwrap());
+        Bucket::open_on(disk, self.env.clone(), self.plan.options.clone()).unwrap()
+    }
+
+    fn advance(&mut self, nanos: u64) {
+        self.env.advance(nanos);
+        self.now_ns += nanos;
+    }
+
+    fn key(&mut self) -> Vec<u8> {
+        match self.random.u32(0..250) {
+            0 => Vec::new(),
+            1 => vec![b'k'; 3000],
+            2 => vec![0; 68],
+            n => format!("key {n}").into_bytes(),
+        }
+    }
+
+    fn changes(&mut self) -> Vec<Change> {
+        let count = match self.random.u8(0..30) {
+            0 => self.random.usize(20..60),
+            _ => self.random.usize(1..6),
+        };
+        let mut changes = Vec::with_capacity(count);
+        for _ in 0..count {
+            let key = self.key();
+            changes.push(match self.random.u8(0..10) {
+                0..=1 => Change::Delete(key),
+                kind => Change::Put {
+                    key,
+                    value: draw_value(&mut self.random),
+                    ttl_secs: if kind == 2 { self.random.u64(1..90) } else { 0 },
+                },
+            });
+        }
+        changes
+    }
+
+    fn commit(&mut self, bucket: &Bucket) {
+        if self.random.u8(0..3) == 0 {
+            let nanos = self.random.u64(0..4 * SECOND_NS);
+            self.advance(nanos);
+        }
+        let changes = self.changes();
+        let mut batch = Batch::new();
+        for change in &changes {
+            match change {
+                Change::Put { key, value, ttl_secs: 0 } => batch.put(key, value),
+                Change::Put { key, value, ttl_secs } => {
+                    batch.put_for(key, value, Duration::from_secs(*ttl_secs))
+                }
+                Change::Delete(key) => batch.delete(key),
+            };
+        }
+        let is_durable = self.random.u8(0..16) == 0;
+        let durability = if is_durable { Durability::Sync } else { Durability::Relaxed };
+        bucket.commit_with(batch, durability).unwrap();
+        let seqno = bucket.stats().unwrap().commit_seqno;
+        let done = Done { at_ns: self.now_ns, changes, seqno };
+        apply(&mut self.model, &done);
+        self.round.push(done);
+    }
+
+    /// The engine and the model must agree before the reader is asked.
+    fn verify(&self, bucket: &Bucket, context: &str) {
+        let found: Rows = bucket
+            .scan(b"")
+            .map(|row| row.map(|row| (row.key().to_vec(), row.value().to_vec())).unwrap())
+            .collect();
+        if let Some(difference) = difference(&found, &live(&self.model, self.now_ns)) {
+            panic!("{context}: the engine errs: {difference}");
+        }
+    }
+
+    fn copy(&self) -> PathBuf {
+        let copy = self.dir.path().join("copy.kvb");
+        std::fs::copy(&self.path, &copy).unwrap();
+        copy
+    }
+
+    /// A copy of a file that nobody flushed holds the state after some commit; opened and closed, it holds everything.
+    fn check_abandoned(&self, context: &str) {
+        let copy = self.copy();
+        let (found, seqno) = sealed(&copy, self.now_ns, &self.plan.keys)
+            .unwrap_or_else(|error| panic!("{context}, as left: {error}"));
+        let mut model = self.before.clone();
+        for done in self.round.iter().filter(|done| done.seqno <= seqno) {
+            apply(&mut model, done);
+        }
+        if let Some(difference) = difference(&found, &live(&model, self.now_ns)) {
+            panic!("{context}, as left at seqno {seqno}: {difference}");
+        }
+        let recovered = self.open(&copy);
+        self.verify(&recovered, context);
+        recovered.close().unwrap();
+        let wanted = live(&self.model, self.now_ns);
+        let context = format!("{context}, left and recovered");
+        expect(&copy, self.now_ns, &self.plan.keys, &wanted, &context);
+    }
+
+    /// Compacts in one way or another, sometimes when what has expired may be dropped.
+    fn compact(&mut self, bucket: &Bucket, round: usize) {
+        let kind = match round % 4 {
+            0 => return,
+            1 => Compact::Auto,
+            2 => Compact::Full,
+            _ => Compact::LowSpace,
+        };
+        if self.random.bool() {
+            self.advance(2 * 3600 * SECOND_NS);
+        }
+        let snapshot = self.random.bool().then(|| bucket.snapshot());
+        bucket.compact(kind).unwrap();
+        drop(snapshot);
+    }
+
+    fn run(mut self, seed: u64) {
+        let mut bucket = self.create();
+        for round in 0..4 * usize::try_from(seed::rounds()).unwrap() {
+            let context = format!("{} (KVB_SEED={seed}) round {round}", self.plan.name);
+            self.before.clone_from(&self.model);
+            self.round.clear();
+            for number in 0..self.plan.commits {
+                if self.plan.trains && round % 3 == 1 && number == self.plan.commits / 3 {
+                    assert!(bucket.train_dictionary(4096).unwrap().samples > 0, "{context}");
+                }
+                self.commit(&bucket);
+            }
+            self.compact(&bucket, round);
+            self.verify(&bucket, &context);
+            if round % 2 == 1 {
+                self.check_abandoned(&context);
+            }
+            let wanted = live(&self.model, self.now_ns);
+            if round % 3 == 0 {
+                bucket.flush().unwrap();
+                let context = format!("{context}, flushed");
+                expect(&self.copy(), self.now_ns, &self.plan.keys, &wanted, &context);
+            } else {
+                bucket.close().unwrap();
+                let context = format!("{context}, closed");
+                expect(&self.path, self.now_ns, &self.plan.keys, &wanted, &context);
+                bucket = self.open(&self.path);
+            }
+        }
+        bucket.close().unwrap();
+    }
+}
+
+fn run(plan: Plan) {
+    let seed = seed::seed(plan.name);
+    History::new(plan, seed).run(seed);
+}
+
+#[test]
+fn compressed_values() {
+    run(plan("compressed", compressed()));
+}
+
+#[test]
+fn compressed_with_dictionaries() {
+    run(Plan { trains: true, ..plan("compressed with dictionaries", compressed()) });
+}
+
+#[test]
+fn encrypted() {
+    run(Plan { keys: vec![GIVEN], ..plan("encrypted", encrypt(options())) });
+}
+
+#[test]
+fn encrypted_and_compressed_with_dictionaries() {
+    let plan = plan("encrypted, compressed, dictionaries", encrypt(compressed()));
+    run(Plan { keys: vec![GIVEN], trains: true, ..plan });
+}
+
+#[test]
+fn encrypted_without_directories() {
+    let plan = plan("encrypted without directories", encrypt(options().directories(false)));
+    run(Plan { keys: vec![GIVEN], ..plan });
+}
+
+#[test]
+fn encrypted_with_large_pages() {
+    let options = encrypt(compressed().page_size(16 << 10).segment_bytes_max(64 << 10));
+    let plan = plan("encrypted with large pages", options);
+    run(Plan { keys: vec![GIVEN], trains: true, ..plan });
+}
+
+/// A closed bucket with sealed and open segments, moved records, an image and, if asked for, dictionaries.
+struct Built {
+    dir: tempfile::TempDir,
+    bytes: Vec<u8>,
+    rows: Rows,
+}
+
+impl Built {
+    fn new(options: Options, trains: bool, seed: u64) -> Built {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("built.kvb");
+        let options = options.durability(Durability::Relaxed);
+        let bucket = Bucket::create(&path, options).unwrap();
+        let mut rows = Rows::new();
+        for number in 0..160_u32 {
+            if number == 60 && trains {
+                bucket.train_dictionary(2048).unwrap();
+            }
+            if number == 90 {
+                bucket.compact(Compact::Full).unwrap();
+            }
+            let key = format!("key {:03}", random.u8(0..120)).into_bytes();
+            if random.u8(0..6) == 0 {
+                bucket.delete(&key).unwrap();
+                rows.remove(&key);
+            } else {
+                let value = document(&mut random);
+                bucket.put(&key, &value).unwrap();
+                rows.insert(key, value);
+            }
+        }
+        bucket.close().unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        Built { dir, bytes, rows }
+    }
+
+    /// Writes other bytes in the place of the bucket's.
+    fn write(&self, bytes: &[u8]) -> PathBuf {
+        let path = self.dir.path().join("changed.kvb");
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    /// A byte of every kind of place: superblocks, key block, rosters, and of each extent its header and some of the rest.
+    fn places(&self, random: &mut fastrand::Rng) -> Vec<usize> {
+        let last = self.bytes.len() - 4096;
+        let sector = [70, 140, 284, 340, 360, 420, 530];
+        let mut places: Vec<usize> = sector.iter().flat_map(|at| [*at, last + at]).collect();
+        for extent in anatomy::extents(&self.bytes) {
+            let start = extent.bytes.start;
+            if extent.is(Kind::Free) {
+                continue;
+            }
+            places.extend([start + random.usize(0..52), start + random.usize(52..160)]);
+            let written: Vec<usize> = extent.bytes.filter(|at| self.bytes[*at] != 0).collect();
+            places.extend((0..3).map(|_| written[random.usize(..written.len())]));
+        }
+        places
+    }
+
+    /// Damaged, the bucket gives its rows or errors, to the engine and to the reader.
+    fn check(&self, options: &Options, keys: &[Given], damaged: &[u8], context: &str) -> bool {
+        let path = self.write(damaged);
+        let read = sealed(&path, START_NS, keys);
+        if let Ok((found, _)) = &read
+            && let Some(difference) = difference(found, &self.rows)
+        {
+            panic!("{context}: the reader errs: {difference}");
+        }
+        let Ok(bucket) = Bucket::open(&path, options.clone()) else { return read.is_err() };
+        for (key, value) in &self.rows {
+            if let Ok(found) = bucket.get(key) {
+                assert!(
+                    found.as_deref() == Some(&value[..]),
+                    "{context}: the engine errs: {key:?}"
+                );
+            }
+        }
+        for row in bucket.scan(b"").flatten() {
+            let wanted = self.rows.get(row.key()).map(Vec::as_slice);
+            assert!(wanted == Some(row.value()), "{context}: the engine errs: {:?}", row.key());
+        }
+        read.is_err()
+    }
+}
+
+/// Only the right key opens a bucket, and a bucket that is not encrypted is not taken for one that was.
+#[test]
+fn only_the_right_key_opens() {
+    let built = Built::new(encrypt(compressed()), true, 1);
+    let path = built.write(&built.bytes);
+    let mut wrong = GIVEN;
+    wrong.bytes[31] ^= 1;
+    let other = Given { id: 78, ..GIVEN };
+    expect(&path, START_NS, &[GIVEN], &built.rows, "the right key");
+    expect(&path, START_NS, &[other, GIVEN], &built.rows, "two keys");
+    for (keys, message) in [
+        (&[wrong][..], "key 77 is the wrong one"),
+        (&[other], "needs key 77"),
+        (&[], "needs key 77"),
+    ] {
+        let error = sealed(&path, START_NS, keys).unwrap_err();
+        assert!(error.contains(message), "{error}");
+    }
+    let plain = Built::new(compressed(), false, 1);
+    let path = plain.write(&plain.bytes);
+    expect(&path, START_NS, &[], &plain.rows, "no key");
+    let error = sealed(&path, START_NS, &[GIVEN]).unwrap_err();
+    assert!(error.contains("not encrypted"), "{error}");
+}
+
+fn flip(options: &Options, keys: &[Given], name: &str) {
+    let seed = seed::seed(name);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let built = Built::new(options.clone(), true, seed);
+    let mut places = built.places(&mut random);
+    random.shuffle(&mut places);
+    places.truncate(32);
+    let mut errors = 0;
+    for at in places {
+        let mut damaged = built.bytes.clone();
+        damaged[at] ^= 1 << random.u8(0..8);
+        let context = format!("{name}: byte {at} (KVB_SEED={seed})");
+        errors += usize::from(built.check(options, keys, &damaged, &context));
+    }
+    assert!(errors > 8, "the damage was not seen; KVB_SEED={seed}");
+}
+
+#[test]
+fn a_flipped_byte_is_never_another_row() {
+    flip(&compressed(), &[], "flips, compressed");
+}
+
+#[test]
+fn a_flipped_byte_of_an_encrypted_bucket_is_never_another_row() {
+    flip(&encrypt(compressed()), &[GIVEN], "flips, encrypted");
+}
+
+/// Where the records of a bucket stand, whether encrypted or not.
+fn records(file: &[u8]) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    for extent in anatomy::extents(file).into_iter().filter(|extent| extent.is(Kind::Data)) {
+        let is_salted = extent.header.flags.get() & segment::FLAG_SALTED != 0;
+        let mut at = extent.bytes.start + SegmentHeader::SIZE;
+        at += if is_salted { segment::SALT_LEN } else { 0 };
+        while let Some(record) = Framed::decode(&file[at..extent.bytes.end]) {
+            let end = at + usize::try_from(record.header.record_len()).unwrap();
+            found.push(at..end);
+            at = end;
+        }
+    }
+    found
+}
+
+/// Makes the CRCs of a changed record right again.
+fn repair(file: &mut [u8], record: &Range<usize>) {
+    let header = format::crc(&file[record.start + 4..record.start + 44]);
+    file[record.start..record.start + 4].copy_from_slice(&header.to_le_bytes());
+    let whole = format::crc(&file[record.start..record.end - 4]);
+    file[record.end - 4..record.end].copy_from_slice(&whole.to_le_bytes());
+}
+
+/// Whoever changes a record and repairs its CRCs is found out by the tag.
+#[test]
+fn forged_records_are_found_out() {
+    let seed = seed::seed("forged records");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let options = encrypt(compressed());
+    let built = Built::new(options.clone(), true, seed);
+    let lying = records(&built.bytes);
+    // Each field of the header, key or value, the tag.
+    let forge = |bytes: &mut [u8], record: &Range<usize>, number: usize| {
+        let at = [4, 12, 20, 28, 29, 30, 40, 44]
+            .get(number)
+            .map_or(record.end - 5, |at| record.start + at);
+        bytes[at] ^= if number == 4 { 3 } else { 1 };
+        repair(bytes, record);
+    };
+    for number in 0..9 {
+        let mut forged = built.bytes.clone();
+        let record = &lying[random.usize(..lying.len())];
+        forge(&mut forged, record, number);
+        let context = format!("forged {number} in {record:?} (KVB_SEED={seed})");
+        let is_seen = built.check(&options, &[GIVEN], &forged, &context);
+        assert!(is_seen, "{context}: the reader took it");
+    }
+    // The bytes of one record in the place of another.
+    let pair = lying.iter().enumerate().find_map(|(number, one)| {
+        lying[number + 1..].iter().find(|other| other.len() == one.len()).map(|other| (one, other))
+    });
+    let (one, other) = pair.expect("records of one length");
+    let mut forged = built.bytes.clone();
+    forged.copy_within(one.clone(), other.start);
+    assert!(built.check(&options, &[GIVEN], &forged, "a record in another's place"));
+}
+
+/// An unsigned LEB128 number, as the page describes it.
+fn varint(mut number: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    while number >= 0x80 {
+        out.push(u8::try_from(number & 0x7F).unwrap() | 0x80);
+        number >>= 7;
+    }
+    out.push(u8::try_from(number).unwrap());
+    out
+}
+
+/// A stored value: the length of `value` and a frame.
+fn stored_as(value: &[u8], frame: &[u8]) -> Vec<u8> {
+    [&varint(value.len().try_into().unwrap()), frame].concat()
+}
+
+fn text(len: usize) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(len.try_into().unwrap());
+    let mut text = Vec::new();
+    while text.len() < len {
+        text.extend(document(&mut random));
+    }
+    text.truncate(len);
+    text
+}
+
+/// Every frame that the engine writes is one that `zstd` expands to the value.
+#[test]
+fn frames_of_the_engine_are_read_by_zstd() {
+    let dir = tempfile::tempdir().unwrap();
+    for level in [-7, 1, 3, 19] {
+        let path = dir.path().join(format!("level {level}.kvb"));
+        let options = compressed().compression_level(level).durability(Durability::Relaxed);
+        let bucket = Bucket::create(&path, options).unwrap();
+        let lens = [64, 100, 255, 256, 1000, 5000, 65_535, 65_792, 131_072, 131_073, 700_000];
+        for len in lens {
+            bucket.put(format!("{len}"), text(len)).unwrap();
+        }
+        bucket.close().unwrap();
+        let file = std::fs::read(&path).unwrap();
+        let mut frames = 0;
+        for place in records(&file) {
+            let record = Framed::decode(&file[place]).unwrap();
+            let len: usize = std::str::from_utf8(record.key()).unwrap().parse().unwrap();
+            if record.header.enc != record::ENC_ZSTD {
+                assert_eq!(record.value(), text(len), "level {level}");
+                continue;
+            }
+            let frame = record.value().strip_prefix(&varint(len.try_into().unwrap())[..]).unwrap();
+            assert!(expand(frame).unwrap() == text(len), "level {level}, {len} bytes");
+            assert!(record.value().len() <= len - len.div_ceil(16), "level {level}, {len} bytes");
+            frames += 1;
+        }
+        assert!(frames >= 6, "level {level}: {frames} frames");
+    }
+}
+
+/// Stored bytes that are put into records as compressed values, and what they should be read as.
+struct Craft {
+    name: String,
+    enc: u8,
+    stored: Vec<u8>,
+    value: Option<Vec<u8>>,
+}
+
+/// A bucket whose values nobody compressed: they were put as they are, and the records then changed.
+struct Crafted {
+    dir: tempfile::TempDir,
+    options: Options,
+    /// As it was before any record was changed.
+    bytes: Vec<u8>,
+    crafts: Vec<Craft>,
+}
+
+impl Crafted {
+    fn new(options: Options, crafts: Vec<Craft>) -> Crafted {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("crafted.kvb");
+        let options = options.compression(Compression::Zstd).compression_min(usize::MAX);
+        let bucket = Bucket::create(&path, options.clone()).unwrap();
+        let mut batch = Batch::new();
+        for craft in &crafts {
+            batch.put(&craft.name, &craft.stored);
+            batch.put(format!("{}, good", craft.name), b"good");
+        }
+        bucket.commit(batch).unwrap();
+        bucket.close().unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        Crafted { dir, options, bytes, crafts }
+    }
+
+    /// The bucket with some of the records changed.
+    fn patched<'a>(&self, crafts: impl Iterator<Item = &'a Craft>) -> PathBuf {
+        let places: BTreeMap<Vec<u8>, Range<usize>> = records(&self.bytes)
+            .into_iter()
+            .map(|place| {
+                (Framed::decode(&self.bytes[place.clone()]).unwrap().key().to_vec(), place)
+            })
+            .collect();
+        let mut bytes = self.bytes.clone();
+        for craft in crafts {
+            let place = &places[craft.name.as_bytes()];
+            bytes[place.start + 29] = craft.enc;
+            repair(&mut bytes, place);
+        }
+        let path = self.dir.path().join("patched.kvb");
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    fn wanted(&self) -> Rows {
+        let mut rows = Rows::new();
+        for craft in &self.crafts {
+            rows.insert(format!("{}, good", craft.name).into_bytes(), b"good".to_vec());
+            if let Some(value) = &craft.value {
+                rows.insert(craft.name.clone().into_bytes(), value.clone());
+            }
+        }
+        rows
+    }
+
+    /// What can be read is right, and the rest is damage, each in its place.
+    fn check_engine(&self, bucket: &Bucket) {
+        let is_corrupt = |error: &Error| matches!(error, Error::Corrupt(_));
+        for craft in &self.crafts {
+            let good = format!("{}, good", craft.name);
+            assert_eq!(bucket.get(&good).unwrap().as_deref(), Some(&b"good"[..]), "{good}");
+            match (bucket.get(&craft.name), &craft.value) {
+                (Ok(found), Some(value)) => {
+                    assert!(found.as_deref() == Some(&value[..]), "{}: another value", craft.name);
+                }
+                (Err(error), None) => assert!(is_corrupt(&error), "{}: {error}", craft.name),
+                (Err(error), Some(_)) => panic!("{}: {error}", craft.name),
+                (Ok(_), None) => panic!("{}: it was read", craft.name),
+            }
+            let many = bucket.get_many(&[&craft.name]);
+            assert_eq!(many.is_ok(), craft.value.is_some(), "{}: get_many", craft.name);
+        }
+        let (rows, errors): (Vec<_>, Vec<_>) = bucket.scan(b"").partition(Result::is_ok);
+        let rows = rows.into_iter().flatten();
+        let rows: Rows = rows.map(|row| (row.key().to_vec(), row.value().to_vec())).collect();
+        assert_eq!(difference(&rows, &self.wanted()), None, "scan");
+        let bad = self.crafts.iter().filter(|craft| craft.value.is_none());
+        assert_eq!(errors.len(), bad.count(), "errors of the scan");
+        assert!(errors.iter().filter_map(|row| row.as_ref().err()).all(is_corrupt));
+    }
+
+    fn check(&self) {
+        let path = self.patched(self.crafts.iter());
+        let bucket = Bucket::open(&path, self.options.clone()).unwrap();
+        self.check_engine(&bucket);
+        // Compaction moves what it cannot read as it is.
+        bucket.compact(Compact::Full).unwrap();
+        self.check_engine(&bucket);
+        bucket.close().unwrap();
+        let bucket = Bucket::open(&path, self.options.clone()).unwrap();
+        self.check_engine(&bucket);
+    }
+}
+
+/// Frames that the program makes, with and without content size and checksum, are values to the engine.
+#[test]
+fn frames_of_zstd_are_read_by_the_engine() {
+    let mut crafts = Vec::new();
+    let mut add = |name: String, value: &[u8], frame: &[u8]| {
+        let stored = stored_as(value, frame);
+        crafts.push(Craft { name, enc: record::ENC_ZSTD, stored, value: Some(value.to_vec()) });
+    };
+    for len in [0, 1, 300, 9000, 300_000] {
+        let value = text(len);
+        for level in ["-1", "-3", "-19", "--fast=3"] {
+            for check in ["--check", "--no-check"] {
+                let arguments = [level, check];
+                let name = format!("{len} {level} {check}");
+                add(format!("{name} file"), &value, &squeeze_file(&arguments, &value));
+                add(format!("{name} stream"), &value, &squeeze_stream(&arguments, &value));
+            }
+        }
+        let frame = squeeze_file(&["--no-content-size"], &value);
+        add(format!("{len} no content size"), &value, &frame);
+        let frame = squeeze_stream(&["--long=23"], &value);
+        add(format!("{len} window of 8 MiB"), &value, &frame);
+    }
+    // A single segment has no window, however long it is.
+    let value = text(1000).repeat(10_000);
+    add("single segment".into(), &value, &squeeze_file(&["--long=27"], &value));
+    let crafted = Crafted::new(Options::default(), crafts);
+    crafted.check();
+    let path = crafted.patched(crafted.crafts.iter());
+    expect(&path, START_NS, &[], &crafted.wanted(), "frames of zstd");
+}
+
+/// A frame of so many blocks that each stand for 128 KiB of zeros.
+fn bomb(blocks: u32, tells_size: bool) -> Vec<u8> {
+    let mut frame = stored::FRAME_MAGIC.to_le_bytes().to_vec();
+    // A window of 128 KiB; eight bytes of content size or none.
+    frame.extend(if tells_size { [0xC0, 0x38] } else { [0x00, 0x38] });
+    if tells_size {
+        frame.extend((u64::from(blocks) << 17).to_le_bytes());
+    }
+    for number in 1..=blocks {
+        let header: u32 = 131_072 << 3 | 1 << 1 | u32::from(number == blocks);
+        frame.extend(&header.to_le_bytes()[..3]);
+        frame.push(0);
+    }
+    frame
+}
+
+/// A frame that says it needs dictionary 5.
+fn naming_a_dictionary(frame: &[u8]) -> Vec<u8> {
+    let mut named = frame.to_vec();
+    named[4] |= 1;
+    // Behind the window, which a single segment does not have.
+    let at = if frame[4] & 0x20 == 0 { 6 } else { 5 };
+    named.insert(at, 5);
+    named
+}
+
+/// Stored values that no honest writer makes.
+fn hostile() -> Vec<Craft> {
+    let value = text(5000);
+    let frame = squeeze_file(&["--check"], &value);
+    let stream = squeeze_stream(&["--no-check"], &value);
+    let skippable = [0x50, 0x2A, 0x4D, 0x18, 3, 0, 0, 0, 1, 2, 3];
+    let long = squeeze_stream(&["--long=27"], &text(1000).repeat(9000));
+    let changed = |at: usize, bit: u8| {
+        let mut changed = frame.clone();
+        changed[at] ^= bit;
+        changed
+    };
+    let of = |len: u64, frame: &[u8]| [&varint(len), frame].concat();
+    let gib = 1 << 30;
+    let mut cases = vec![
+        ("length of 2^40", of(1 << 40, &frame)),
+        ("length of 2^40, streamed", of(1 << 40, &stream)),
+        ("length of 2^64 - 1", of(u64::MAX, &frame)),
+        ("length of a GiB", of(gib, &stream)),
+        ("one byte less", of(4999, &frame)),
+        ("one byte more", of(5001, &frame)),
+        ("one byte less, streamed", of(4999, &stream)),
+        ("one byte more, streamed", of(5001, &stream)),
+        ("length 0", of(0, &stream)),
+        ("varint longer than need be", [&[0x88, 0xA7, 0x00], &frame[..]].concat()),
+        ("varint of 11 bytes", [&[0x80; 10][..], &[1], &frame[..]].concat()),
+        ("varint above 64 bits", [&[0xFF; 9][..], &[2], &frame[..]].concat()),
+        ("varint without an end", vec![0x80; 5]),
+        ("nothing", Vec::new()),
+        ("no frame", varint(5000)),
+        ("magic alone", of(0, &frame[..4])),
+        ("byte behind the frame", of(5000, &[&frame[..], &[0]].concat())),
+        ("byte behind the stream", of(5000, &[&stream[..], &[0]].concat())),
+        ("two frames", of(5000, &[&frame[..], &frame].concat())),
+        ("two frames of both lengths", of(10_000, &[&stream[..], &stream].concat())),
+        ("skippable frame", of(0, &skippable)),
+        ("skippable frame before", of(5000, &[&skippable[..], &frame].concat())),
+        ("skippable frame behind", of(5000, &[&frame[..], &skippable].concat())),
+        ("window of 128 MiB", of(9_000_000, &long)),
+        ("window of 16 MiB", of(5000, &squeeze_stream(&["--long=24"], &value))),
+        ("frame cut by one", of(5000, &frame[..frame.len() - 1])),
+        ("frame without checksum", of(5000, &frame[..frame.len() - 4])),
+        ("stream cut by one", of(5000, &stream[..stream.len() - 1])),
+        ("half a frame", of(5000, &frame[..frame.len() / 2])),
+        ("dictionary named", of(5000, &naming_a_dictionary(&frame))),
+        ("reserved bit", of(5000, &changed(4, 8))),
+        ("magic of an old format", of(5000, &changed(0, 0x0F))),
+        ("wrong checksum", of(5000, &changed(frame.len() - 1, 1))),
+        ("bomb", of(gib, &bomb(8192, true))),
+        ("bomb, streamed", of(gib, &bomb(8192, false))),
+        ("bomb that should be small", of(1000, &bomb(8192, false))),
+        ("bomb said to be small", of(1000, &bomb(8192, true))),
+    ];
+    let enc = |(name, stored): (&str, Vec<u8>), enc| {
+        let name = format!("{name} ({enc})");
+        Craft { name, enc, stored, value: None }
+    };
+    let mut crafts = vec![
+        enc(("dictionary that is not there", of(5000, &naming_a_dictionary(&frame))), 2),
+        enc(("no dictionary named", of(5000, &frame)), 2),
+    ];
+    crafts.extend(cases.drain(..).map(|case| enc(case, 1)));
+    crafts
+}
+
+/// Most memory that this process ever had, where the system tells.
+fn peak_bytes() -> Option<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<usize>().ok()? << 10)
+}
+
+/// A stored value that is not as it must be is damage, found without taking memory for what it claims.
+#[test]
+fn hostile_values_are_damage() {
+    let crafted = Crafted::new(Options::default().max_value(64 << 20), hostile());
+    crafted.check();
+    // The bombs would be a GiB each.
+    let peak = peak_bytes().unwrap_or(0);
+    assert!(peak < 600 << 20, "{peak} bytes were in use");
+}
+
+/// The reader refuses the same values.
+#[test]
+fn hostile_values_are_refused_by_the_reader() {
+    let crafted = Crafted::new(Options::default().max_value(64 << 20), hostile());
+    for craft in &crafted.crafts {
+        let path = crafted.patched(std::iter::once(craft));
+        assert!(sealed(&path, START_NS, &[]).is_err(), "{}: it was read", craft.name);
+    }
+}
