@@ -5,9 +5,11 @@ rows by superblock, segments and records alone. Beside that it checks all that t
 hold: extension, roster and key block, MACs and tags, salts, hashes, frames, and the derived data
 that a superblock names or that stands behind a segment. Frames are expanded by the `zstd` program.
 
-Usage: sealed.py BUCKET [--now NANOSECONDS] [--key ID:HEX ...] [--info]
+Usage: sealed.py BUCKET... [--now NANOSECONDS] [--key ID:HEX ...] [--info]
 
 Output and exit status are those of reader.py. A bucket that is not encrypted is not read with keys.
+Of several buckets the rows follow a JSON line {"bucket": path, "error": message or null} each, and
+the exit status is 0.
 """
 
 import argparse
@@ -475,27 +477,43 @@ def key_argument(text):
     return int(ident), key
 
 
+def read(path, options):
+    """Reads one bucket: the copy of its superblock that counted, its rows, and what is wrong."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+        root = choose_root(data, dict(options.key))
+        return root, rows_of(data, root, options.now), None
+    except (Damaged, OSError) as error:
+        return None, [], str(error)
+
+
+def write_rows(rows):
+    for key, value in rows:
+        sys.stdout.write(json.dumps({"key": key.hex(), "value": value.hex()}) + "\n")
+
+
 def main():
-    parser = argparse.ArgumentParser(description="Prints the live rows of a bucket.")
-    parser.add_argument("bucket")
+    parser = argparse.ArgumentParser(description="Prints the live rows of buckets.")
+    parser.add_argument("bucket", nargs="+")
     parser.add_argument("--now", type=int, default=0, help="wall clock in ns since 1970")
     parser.add_argument("--key", type=key_argument, action="append", default=[], help="ID:HEX")
     parser.add_argument("--info", action="store_true", help="tell about the superblock on stderr")
     options = parser.parse_args()
-    try:
-        with open(options.bucket, "rb") as file:
-            data = file.read()
-        root = choose_root(data, dict(options.key))
-        rows = rows_of(data, root, options.now)
-    except (Damaged, OSError) as error:
-        print(f"sealed: {options.bucket}: {error}", file=sys.stderr)
+    if len(options.bucket) > 1:
+        for path in options.bucket:
+            _, rows, error = read(path, options)
+            print(json.dumps({"bucket": path, "error": error}))
+            write_rows(rows)
+        return 0
+    root, rows, error = read(options.bucket[0], options)
+    if error:
+        print(f"sealed: {options.bucket[0]}: {error}", file=sys.stderr)
         return 1
     if options.info:
         info = {"epoch": root.block.epoch, "commit_seqno": root.block.commit_seqno}
         print(json.dumps(info), file=sys.stderr)
-    write = sys.stdout.write
-    for key, value in rows:
-        write(json.dumps({"key": key.hex(), "value": value.hex()}) + "\n")
+    write_rows(rows)
     return 0
 
 

@@ -4,8 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+
+use serde_json::Value as Json;
 
 pub(crate) type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -25,37 +27,65 @@ fn from_hex(text: &str) -> Vec<u8> {
     pairs.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect()
 }
 
-/// What `sealed.py` finds: the rows, and the commit they are the state of; or what it says is wrong.
-pub(crate) fn sealed(bucket: &Path, now_ns: u64, keys: &[Given]) -> Result<(Rows, u64), String> {
+fn python(buckets: &[PathBuf], now_ns: u64, keys: &[Given]) -> Output {
     let mut command = Command::new("python3");
     command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strict/sealed.py"));
     // Compiled once, and not into the source tree.
     command.env("PYTHONPYCACHEPREFIX", env!("CARGO_TARGET_TMPDIR"));
-    command.arg(bucket).arg("--info").arg("--now").arg(now_ns.to_string());
+    command.args(buckets).arg("--info").arg("--now").arg(now_ns.to_string());
     for key in keys {
         command.arg("--key").arg(format!("{}:{}", key.id, hex(&key.bytes)));
     }
-    let output = command
-        .output()
-        .unwrap_or_else(|error| panic!("this test needs python3 on the path: {error}"));
+    command.output().unwrap_or_else(|error| panic!("this test needs python3 on the path: {error}"))
+}
+
+/// What `sealed.py` finds: the rows, and the commit they are the state of; or what it says is wrong.
+pub(crate) fn sealed(bucket: &Path, now_ns: u64, keys: &[Given]) -> Result<(Rows, u64), String> {
+    let output = python(&[bucket.to_owned()], now_ns, keys);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     if !output.status.success() {
         assert_eq!(output.status.code(), Some(1), "{errors}");
         assert!(errors.starts_with("sealed: "), "the reader fell over: {errors}");
         return Err(errors);
     }
-    let info: serde_json::Value = serde_json::from_str(errors.trim()).unwrap();
-    Ok((rows(&output.stdout), info["commit_seqno"].as_u64().unwrap()))
+    let info: Json = serde_json::from_str(errors.trim()).unwrap();
+    let rows = lines(&output).iter().map(row).collect();
+    Ok((rows, info["commit_seqno"].as_u64().unwrap()))
 }
 
-fn rows(printed: &[u8]) -> Rows {
-    let text = std::str::from_utf8(printed).unwrap();
-    let row = |line: &str| {
-        let row: serde_json::Value = serde_json::from_str(line).unwrap();
-        let field = |name: &str| from_hex(row[name].as_str().unwrap());
-        (field("key"), field("value"))
-    };
-    text.lines().map(row).collect()
+/// What it finds in several buckets, which takes less time than to run it for each.
+pub(crate) fn sealed_each(
+    buckets: &[PathBuf],
+    now_ns: u64,
+    keys: &[Given],
+) -> Vec<Result<Rows, String>> {
+    assert!(buckets.len() > 1, "of one bucket it prints rows alone");
+    let output = python(buckets, now_ns, keys);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "the reader fell over: {errors}");
+    let mut found = Vec::new();
+    for line in lines(&output) {
+        match (line.get("bucket"), found.last_mut()) {
+            (Some(_), _) => found.push(match line["error"].as_str() {
+                Some(error) => Err(error.to_owned()),
+                None => Ok(Rows::new()),
+            }),
+            (None, Some(Ok(rows))) => rows.extend([row(&line)]),
+            (None, _) => panic!("a row of no bucket: {line}"),
+        }
+    }
+    assert_eq!(found.len(), buckets.len());
+    found
+}
+
+fn lines(output: &Output) -> Vec<Json> {
+    let text = std::str::from_utf8(&output.stdout).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn row(line: &Json) -> (Vec<u8>, Vec<u8>) {
+    let field = |name: &str| from_hex(line[name].as_str().unwrap());
+    (field("key"), field("value"))
 }
 
 /// Says how two sets of rows differ, without printing large values.
