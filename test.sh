@@ -3,14 +3,17 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-if ! command -v python3 >/dev/null; then
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        apt-get update -q && apt-get install -qy --no-install-recommends python3
-    else
-        echo "The strict reader in the tests is written in Python: install python3 and run this again." >&2
-        exit 2
+# Other programs that the tests compare the engine with.
+for program in python3 zstd; do
+    if ! command -v "$program" >/dev/null; then
+        if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+            apt-get update -q && apt-get install -qy --no-install-recommends "$program"
+        else
+            echo "The strict readers in the tests need $program: install it and run this again." >&2
+            exit 2
+        fi
     fi
-fi
+done
 if ! command -v cargo >/dev/null; then
     echo "Install Rust 1.89 or newer (https://rustup.rs) and run this again." >&2
     exit 2

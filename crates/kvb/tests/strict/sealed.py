@@ -408,15 +408,31 @@ def check_registered(root, segments, entries):
         expect(held == said, f"{segment.where} holds {held}, and is said to hold {said}")
 
 
-def check_salts(root, segments):
-    """Segments of the log that are not sealed were begun in the session that the key block tells of."""
+def log_segments(root, segments):
+    """Segments in the extents that the log may go to, if they are the ones that were meant."""
     for named in root.named:
         segment = segments.get(named.start_page)
-        is_log = named.kind == NAMED_LOG and segment and segment.header.seg_id == named.seg_id
-        if not root.is_encrypted or not is_log or segment.is_sealed or not segment.salt:
+        if named.kind == NAMED_LOG and segment and segment.header.seg_id == named.seg_id:
+            yield segment
+
+
+def check_tail(root, segments):
+    """What was committed and is not registered is in the named extents, all of it.
+
+    Nothing but this tells a header of the log from a FREE one that somebody put in its place.
+    """
+    found = {record.seqno for segment in log_segments(root, segments) for record in segment.records}
+    for seqno in range(root.extension.tail_seqno, root.block.commit_seqno + 1):
+        expect(seqno in found, f"record {seqno} was committed and is not there")
+
+
+def check_salts(root, segments):
+    """Segments of the log that are not sealed were begun in the session that the key block tells of."""
+    for segment in log_segments(root, segments):
+        if not segment.salt or segment.is_sealed:
             continue
-        key = root.keys[segment.key_no]
-        right = key.salt(root.key_block.session_salt, named.seg_id)
+        seg_id = segment.header.seg_id
+        right = root.keys[segment.key_no].salt(root.key_block.session_salt, seg_id)
         expect(segment.salt == right, f"{segment.where}: the salt is of another session")
 
 
@@ -458,6 +474,7 @@ def rows_of(data, root, now):
         segment.check_hashes(hasher)
     entries = derived.table_entries(root, extents) + root.entries
     check_registered(root, segments, entries)
+    check_tail(root, segments)
     check_salts(root, segments)
     check_sides(root, extents, segments, entries)
     derived.check_image(root, extents)
@@ -465,7 +482,22 @@ def rows_of(data, root, now):
     records = [record for segment in segments.values() for record in segment.records]
     visible = [record for record in records if record.seqno <= root.block.commit_seqno]
     expand_values(root, visible, book)
-    return live_rows(visible, root.block, now)
+    rows = live_rows(visible, root.block, now)
+    if root.is_encrypted:
+        counted = [segments[entry.start_page] for entry in entries]
+        counted += log_segments(root, segments)
+        check_brought_back(root, counted, rows, now)
+    return rows
+
+
+def check_brought_back(root, counted, rows, now):
+    """Segments that nobody names, left over from compaction, must make no difference.
+
+    Headers of segments are under no MAC: somebody could put back a segment of long ago.
+    """
+    records = [record for segment in counted for record in segment.records]
+    visible = [record for record in records if record.seqno <= root.block.commit_seqno]
+    expect(live_rows(visible, root.block, now) == rows, "a segment that was given up is back")
 
 
 def key_argument(text):

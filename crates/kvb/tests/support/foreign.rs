@@ -27,21 +27,37 @@ fn from_hex(text: &str) -> Vec<u8> {
     pairs.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect()
 }
 
-fn python(buckets: &[PathBuf], now_ns: u64, keys: &[Given]) -> Output {
+fn python(script: &Path) -> Command {
     let mut command = Command::new("python3");
-    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strict/sealed.py"));
     // Compiled once, and not into the source tree.
-    command.env("PYTHONPYCACHEPREFIX", env!("CARGO_TARGET_TMPDIR"));
+    command.arg(script).env("PYTHONPYCACHEPREFIX", env!("CARGO_TARGET_TMPDIR"));
+    command
+}
+
+fn run(mut command: Command) -> Output {
+    command.output().unwrap_or_else(|error| panic!("this test needs python3 on the path: {error}"))
+}
+
+/// What a script prints.
+pub(crate) fn script(path: &Path) -> Vec<u8> {
+    let output = run(python(path));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+fn reader(buckets: &[PathBuf], now_ns: u64, keys: &[Given]) -> Output {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut command = python(&root.join("tests/strict/sealed.py"));
     command.args(buckets).arg("--info").arg("--now").arg(now_ns.to_string());
     for key in keys {
         command.arg("--key").arg(format!("{}:{}", key.id, hex(&key.bytes)));
     }
-    command.output().unwrap_or_else(|error| panic!("this test needs python3 on the path: {error}"))
+    run(command)
 }
 
 /// What `sealed.py` finds: the rows, and the commit they are the state of; or what it says is wrong.
 pub(crate) fn sealed(bucket: &Path, now_ns: u64, keys: &[Given]) -> Result<(Rows, u64), String> {
-    let output = python(&[bucket.to_owned()], now_ns, keys);
+    let output = reader(&[bucket.to_owned()], now_ns, keys);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     if !output.status.success() {
         assert_eq!(output.status.code(), Some(1), "{errors}");
@@ -60,7 +76,7 @@ pub(crate) fn sealed_each(
     keys: &[Given],
 ) -> Vec<Result<Rows, String>> {
     assert!(buckets.len() > 1, "of one bucket it prints rows alone");
-    let output = python(buckets, now_ns, keys);
+    let output = reader(buckets, now_ns, keys);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "the reader fell over: {errors}");
     let mut found = Vec::new();
