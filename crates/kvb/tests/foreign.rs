@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use foreign::{Given, Rows, difference, expand, sealed, sealed_each};
 use foreign::{squeeze_file, squeeze_stream};
-use host::{FileDisk, ManualEnv};
+use host::{FileDisk, Keep, ManualEnv, SimDisk, Trace};
 use kvb::format::record::{self, Framed};
 use kvb::format::segment::{self, Kind, SegmentHeader};
 use kvb::format::{self, stored};
@@ -32,6 +32,7 @@ use kvb::{Batch, Bucket, Compact, Compression, Durability, Error, Key, Keyring, 
 
 const START_NS: u64 = 1_700_000_000_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
+const COUNTER: &[u8] = b"commit number";
 const GIVEN: Given = Given { id: 77, bytes: [0x5a; 32] };
 
 /// Value and deadline of every key that was put and not deleted.
@@ -361,6 +362,82 @@ fn encrypted_with_large_pages() {
     let options = encrypt(compressed().page_size(16 << 10).segment_bytes_max(64 << 10));
     let plan = plan("encrypted with large pages", options);
     run(Plan { keys: vec![GIVEN], trains: true, ..plan });
+}
+
+/// A history on a simulated disk: its record, the length of the record when the bucket had been made, and the state after
+/// each commit.
+fn simulated(options: &Options, seed: u64) -> (Trace, usize, Vec<Rows>) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let disk = SimDisk::new();
+    let env = Arc::new(ManualEnv::new(START_NS, seed));
+    let mut bucket =
+        Bucket::create_on(Arc::new(disk.clone()), env.clone(), options.clone()).unwrap();
+    let created = disk.trace().len();
+    let mut states = vec![Rows::new()];
+    for number in 1..=150_u64 {
+        let mut state = states.last().unwrap().clone();
+        let mut batch = Batch::new();
+        for _ in 0..random.usize(0..6) {
+            let key = format!("key {}", random.u16(0..150)).into_bytes();
+            if random.u8(0..4) == 0 {
+                batch.delete(&key);
+                state.remove(&key);
+                continue;
+            }
+            let value = document(&mut random);
+            batch.put(&key, &value);
+            state.insert(key, value);
+        }
+        batch.put(COUNTER, number.to_le_bytes());
+        state.insert(COUNTER.to_vec(), number.to_le_bytes().to_vec());
+        states.push(state);
+        bucket.commit_with(batch, Durability::Relaxed).unwrap();
+        match random.u8(0..40) {
+            0..=1 => bucket.flush().unwrap(),
+            2 => drop(bucket.compact(Compact::Full).unwrap()),
+            3 => drop(bucket.compact(Compact::LowSpace).unwrap()),
+            4..=5 => drop(bucket.compact(Compact::Auto).unwrap()),
+            6 if number > 40 => drop(bucket.train_dictionary(2048).unwrap()),
+            7..=8 => {
+                bucket.close().unwrap();
+                let disk = Arc::new(disk.reopen());
+                bucket = Bucket::open_on(disk, env.clone(), options.clone()).unwrap();
+            }
+            _ => {}
+        }
+    }
+    bucket.close().unwrap();
+    (disk.trace(), created, states)
+}
+
+/// Whatever a crash leaves, the newest valid superblock leads to the state after the commit it names.
+#[test]
+fn images_after_power_loss() {
+    let seed = seed::seed("images after power loss");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (trace, created, states) = simulated(&encrypt(compressed().overlay_min(40)), seed);
+    let dir = tempfile::tempdir().unwrap();
+    let mut paths = Vec::new();
+    for number in 0..60 {
+        let upto = random.usize(created..=trace.len());
+        let keep = match number % 5 {
+            0 => Keep::None,
+            1 => Keep::All,
+            _ => Keep::Random(random.u64(..)),
+        };
+        let path = dir.path().join(format!("{number}, {upto} operations, {keep:?}.kvb"));
+        std::fs::write(&path, trace.image(upto, keep)).unwrap();
+        paths.push(path);
+    }
+    for (path, read) in paths.iter().zip(sealed_each(&paths, START_NS, &[GIVEN])) {
+        let context = format!("KVB_SEED={seed}: {path:?}");
+        let found = read.unwrap_or_else(|error| panic!("{context}: {error}"));
+        let counter = found.get(COUNTER).map(|value| value[..].try_into().unwrap());
+        let commit = usize::try_from(counter.map_or(0, u64::from_le_bytes)).unwrap();
+        if let Some(difference) = difference(&found, &states[commit]) {
+            panic!("{context}: after commit {commit}: {difference}");
+        }
+    }
 }
 
 /// A closed bucket with sealed and open segments, moved records, an image and, if asked for, dictionaries.
@@ -721,6 +798,20 @@ impl Aged {
         let bucket = Bucket::open(&path, self.options.clone()).ok()?;
         let rows: Result<Vec<_>, _> = bucket.scan(b"").collect();
         Some(rows.ok()?.iter().map(|row| row.key().to_vec()).collect())
+    }
+}
+
+/// A bucket with so many segments that they need a table.
+#[test]
+fn encrypted_with_a_segment_table() {
+    let aged = Aged::new();
+    assert!(aged.number(136 + 104) > 0, "the bucket needs no table");
+    for (bytes, prefix, count) in [(&aged.old, "deleted", 1500), (&aged.new, "live", 600)] {
+        let path = aged.dir.path().join("copy.kvb");
+        std::fs::write(&path, bytes).unwrap();
+        let (rows, _) = sealed(&path, START_NS, &[GIVEN]).unwrap();
+        assert_eq!(rows.len(), count);
+        assert!(rows.keys().all(|key| key.starts_with(prefix.as_bytes())));
     }
 }
 
