@@ -11,7 +11,7 @@ use zerocopy::little_endian::{U32, U64};
 use crate::assemble::random_salt;
 use crate::cipher::BucketKey;
 use crate::core::{Core, Fixed};
-use crate::dictionary::Dictionary;
+use crate::dictionary::{Dictionary, ID_END, ID_MIN};
 use crate::error::{Error, Result, What};
 use crate::extent::{Extent, Geometry};
 use crate::format::book::{self, BookHead, COUNT_MAX};
@@ -96,7 +96,7 @@ pub(crate) fn copies(
     (0..2).map(move |index| {
         let at = geometry.paddr(place.extent.start_page + 1 + index * pages);
         let copy = || {
-            let bytes = log.bytes(at, usize::try_from(geometry.paddr(pages)).ok()?)?;
+            let bytes = log.bytes_at_most(at, geometry.paddr(pages))?;
             let keys = log.keys();
             let (head, body, tag) = book::decode(bytes, uuid, keys.is_some())?;
             let body = match keys {
@@ -183,7 +183,7 @@ impl Core {
             return Err(Error::Invalid("there are too few values to learn from"));
         }
         let dictionary = squeeze::train(&samples, &lens, max_bytes)
-            .and_then(|bytes| Dictionary::new(bytes, level))
+            .and_then(|bytes| Dictionary::renamed(bytes, self.fresh_id(), level))
             .ok_or(Error::Invalid("the values have too little in common"))?;
         let training = Training {
             id: dictionary.id(),
@@ -195,6 +195,18 @@ impl Core {
         Ok(training)
     }
 
+    /// An id that no dictionary of the bucket has.
+    fn fresh_id(&self) -> u32 {
+        let known = self.codec.dictionaries();
+        loop {
+            let random = u32::try_from(self.env.random_u64() >> 32).unwrap_or(0);
+            let id = ID_MIN + random % (ID_END - ID_MIN);
+            if known.iter().all(|known| known.id() != id) {
+                return id;
+            }
+        }
+    }
+
     fn install(&self, dictionary: Dictionary) -> Result<()> {
         let mut keeper = self.lock_keeper();
         let mut dictionaries = Vec::clone(&self.codec.dictionaries());
@@ -204,7 +216,6 @@ impl Core {
                 "the bucket has 16 dictionaries; a copy of it begins with none",
             ));
         }
-        dictionaries.retain(|known| known.id() != dictionary.id());
         dictionaries.push(Arc::new(dictionary));
         let key = self.log.keys().map(|keys| Arc::clone(&keys.current));
         keeper.write_book(self, &dictionaries, key.as_deref())?;

@@ -2,6 +2,13 @@
 
 use crate::squeeze::Prepared;
 
+/// Where a dictionary has its id, behind its magic.
+const ID_AT: usize = 4;
+/// Ids below are reserved for dictionaries that are registered somewhere.
+pub(crate) const ID_MIN: u32 = 1 << 15;
+/// Ids from here on are reserved.
+pub(crate) const ID_END: u32 = 1 << 31;
+
 /// A dictionary, ready for use.
 #[derive(Debug)]
 pub(crate) struct Dictionary {
@@ -16,6 +23,12 @@ impl Dictionary {
         let prepared = Prepared::new(&bytes, level)?;
         let id = prepared.id()?;
         Some(Dictionary { bytes, prepared, id })
+    }
+
+    /// The same dictionary under another id. What zstd makes an id of may be the same for two that differ.
+    pub(crate) fn renamed(mut bytes: Vec<u8>, id: u32, level: i32) -> Option<Dictionary> {
+        bytes.get_mut(ID_AT..ID_AT + 4)?.copy_from_slice(&id.to_le_bytes());
+        Dictionary::new(bytes, level)
     }
 
     /// The id that frames name it by.

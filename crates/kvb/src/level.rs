@@ -87,7 +87,7 @@ impl Level {
                 order: segment.order(log, fixed)?,
                 sealed: Some(Arc::clone(segment)),
             };
-            if part.order.len() == 0 {
+            if part.order.len() == 0 && part.order.lost().is_empty() {
                 continue;
             }
             if segment.is_moved() {

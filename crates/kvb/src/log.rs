@@ -97,6 +97,12 @@ impl Log {
         self.mappings.get(self.current.load(Ordering::Acquire))?.get()?.bytes(offset, len)
     }
 
+    /// Bytes of the file, fewer if it ends before.
+    pub(crate) fn bytes_at_most(&self, offset: u64, len: u64) -> Option<&[u8]> {
+        let len = len.min(self.len().checked_sub(offset)?);
+        self.bytes(offset, usize::try_from(len).ok()?)
+    }
+
     /// Where bytes lie that were lent.
     pub(crate) fn address(&self, lent: &[u8]) -> Option<u64> {
         self.mappings.iter().map_while(OnceLock::get).find_map(|mapping| {

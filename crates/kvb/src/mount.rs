@@ -261,6 +261,11 @@ fn load_segments(
     if root.extension.table_start_page.get() != 0 {
         match load_table(log, fixed, root) {
             Some(table) => segments = table,
+            // Headers are under no MAC: whoever can write to the file could bring segments back, or take them away.
+            None if fixed.is_encrypted() => {
+                let at = fixed.geometry.paddr(root.extension.table_start_page.get());
+                return Err(Error::corrupt(What::Table, at));
+            }
             None => {
                 tracing::warn!("the segment table is damaged; walking the segments");
                 report.table_rebuilt = true;

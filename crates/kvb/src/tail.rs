@@ -113,6 +113,8 @@ pub(crate) fn begun_segment(
         .bytes(start, SegmentHeader::SIZE)
         .and_then(SegmentHeader::decode)
         .filter(|header| header.kind() == Some(Kind::Data) && header.seg_id == named.seg_id)
+        // No output of compaction was ever begun there.
+        .filter(|header| !header.is_moved() && !header.is_guard())
         .filter(|header| header.base_seqno.get() < SEQNO_LIMIT)?;
     let extent = Extent::new(named.start_page.get(), u64::from(named.page_count.get()));
     let mut segment = Segment::new(

@@ -11,7 +11,7 @@ use crate::extent::{Extent, Geometry};
 use crate::format::footer::Footer;
 use crate::format::index_page::slot_hash;
 use crate::format::meta::{self, Meta};
-use crate::format::roster::SegmentEntry;
+use crate::format::roster::{SEGMENT_GUARD, SEGMENT_MOVED, SegmentEntry};
 use crate::format::run::OFFSET_MAX;
 use crate::format::segment::{Kind, SegmentHeader};
 use crate::key_sort::chunk;
@@ -105,6 +105,13 @@ pub(crate) fn rescan(log: &Log, fixed: &Fixed, entry: &SegmentEntry) -> Result<S
     let page = entry.start_page.get();
     let header = header_at(log, geometry, page)?;
     let extent = Extent::new(page, u64::from(entry.data_page_count.get()));
+    // The table is the one to believe about what kind of segment it is.
+    let flags = entry.flags.get();
+    let is_as_registered = header.is_moved() == (flags & SEGMENT_MOVED != 0)
+        && header.is_guard() == (flags & SEGMENT_GUARD != 0);
+    if !is_as_registered {
+        return Err(Error::corrupt(What::SegmentHeader, geometry.paddr(page)));
+    }
     let segment = read_records(log, fixed, extent, &header);
     if segment.count() == u64::from(entry.record_count.get()) {
         Ok(segment)

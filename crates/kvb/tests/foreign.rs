@@ -366,7 +366,6 @@ fn encrypted_with_large_pages() {
 
 /// Values that were compressed with one dictionary can be read when there is another one.
 #[test]
-#[ignore = "a second training may give another dictionary of the same id, and only that is kept"]
 fn values_outlive_another_training() {
     for seed in 0..40 {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -719,7 +718,6 @@ fn forged_headers_are_found_out() {
 
 /// A segment of the log that is said to be one of moved records must not be scanned as if it were in key order.
 #[test]
-#[ignore = "recovery believes the flag MOVED in the header of a named extent of the log"]
 fn a_segment_of_the_log_cannot_be_made_one_of_moved_records() {
     let seed = seed::seed("log made moved");
     let options = encrypt(compressed());
@@ -840,7 +838,6 @@ fn encrypted_with_a_segment_table() {
 
 /// Somebody puts a segment of long ago back to where it was, and damages the table that does not list it.
 #[test]
-#[ignore = "without its table a bucket takes every segment it walks over for its own"]
 fn segments_of_long_ago_do_not_come_back() {
     let aged = Aged::new();
     let (place, around) = aged.given_up();
@@ -859,7 +856,6 @@ fn segments_of_long_ago_do_not_come_back() {
 
 /// Somebody makes a segment look free, and damages the table that lists it.
 #[test]
-#[ignore = "without its table a bucket takes whatever looks free for free"]
 fn segments_do_not_vanish() {
     let aged = Aged::new();
     let whole = aged.keys(&aged.new).unwrap();
