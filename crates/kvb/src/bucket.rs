@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::mount::{MountAs, MountReport, mount};
 use crate::options::{Durability, Options};
 use crate::reader::Reader;
+use crate::rotate::Rotation;
 use crate::scan::{Rows, Scan};
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
@@ -258,6 +259,13 @@ impl Bucket {
     /// that are there stay as they are. The dictionary has at most so many bytes; 16 KiB is a good length.
     pub fn train_dictionary(&self, max_bytes: usize) -> Result<Training> {
         self.core.train(max_bytes)
+    }
+
+    /// Encrypts everything anew with the key of an id, which the provider that the bucket was opened with must have. The
+    /// bucket stays in use meanwhile. Until this is complete, both keys are needed to open it; if it was interrupted, call
+    /// it again. Free space is overwritten at the end.
+    pub fn rotate_key(&self, key_id: u64) -> Result<Rotation> {
+        self.core.rotate(key_id)
     }
 
     /// What the bucket holds and has done.

@@ -309,7 +309,7 @@ impl Core {
     }
 
     /// Seals the tail and brings the image up to date, so that everything written so far can be compacted.
-    fn cover_all(&self) -> Result<()> {
+    pub(crate) fn cover_all(&self) -> Result<()> {
         let moving = lock(&self.moving);
         {
             let mut writer = self.lock_writer();

@@ -508,6 +508,14 @@ impl Keeper {
         if freed.iter().any(|entry| entry.sealed.is_some()) {
             // Order: before anyone may conclude that no older record of a key is left on disk.
             core.disk.sync().map_err(Error::io("sync freed segments"))?;
+            if core.log.keys().is_some_and(|keys| keys.old.is_some()) {
+                // What was under the old key goes for good. Order: behind the headers, by which walks go; and synced
+                // before it is given back, or it would never get to the disk.
+                for entry in &freed {
+                    self.overwrite(core, entry.extent)?;
+                }
+                core.disk.sync().map_err(Error::io("sync what was overwritten"))?;
+            }
         }
         for entry in freed {
             let (from, to) = (entry.extent.start_page, entry.extent.end_page());
