@@ -54,13 +54,14 @@ pub(crate) struct Mounted {
 }
 
 impl Reader {
-    /// Opens a bucket for reading. Damage does not keep what is intact from being read.
+    /// Opens a bucket for reading. Damage does not keep what is intact from being read, as long as it can be told what is
+    /// the newest; see [`Options::despite_damage`].
     pub fn open(path: impl AsRef<Path>) -> Result<Reader> {
         let disk = FileDisk::open_read_only(path).map_err(Error::io("open the bucket"))?;
         Reader::open_on(Arc::new(disk), Arc::new(SystemEnv))
     }
 
-    /// The same, of a bucket that is encrypted: the options have its keys.
+    /// The same with options: the keys of a bucket that is encrypted, for one. Others than those for reading do nothing.
     pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Reader> {
         let disk = FileDisk::open_read_only(path).map_err(Error::io("open the bucket"))?;
         Reader::open_on_with(Arc::new(disk), Arc::new(SystemEnv), options)

@@ -189,11 +189,20 @@ impl Plan {
         let total = remains.sites.iter().map(|site| site.extent.page_count).sum::<u64>();
         let total = remains.geometry.paddr(total);
         let mut done = 0;
-        for site in &remains.sites {
+        let (known, unknown): (Vec<Site>, Vec<Site>) =
+            remains.sites.iter().partition(|site| site.seg_id.is_some());
+        for site in &known {
             progress(Progress { stage: "looking for records", done, total });
             salvage.take(*site);
             done += remains.geometry.paddr(site.extent.page_count);
         }
+        // Where nothing tells whether it was free, only what is newer than all the rest was surely not.
+        let newest = salvage.found.iter().map(|record| record.seqno).max().unwrap_or(0);
+        let (before, lost_before) = (salvage.found.len(), salvage.lost.len());
+        unknown.iter().for_each(|site| salvage.take(*site));
+        let behind = salvage.found.split_off(before);
+        salvage.found.extend(behind.into_iter().filter(|record| record.seqno > newest));
+        salvage.lost.truncate(lost_before);
         progress(Progress { stage: "looking for records", done: total, total });
         let Salvage { mut found, mut lost, .. } = salvage;
         lost.sort_by_key(|lost| lost.at);
@@ -331,6 +340,7 @@ fn with_root(disk: &Arc<dyn Disk>, len: u64, log: &Log, root: Root, unlock: Unlo
                     seg_id: Some(entry.seg_id.get()),
                     side_pages: Some(u64::from(entry.meta_page_count.get())),
                     record_count: Some(u64::from(entry.record_count.get())),
+                    least_seqno: 0,
                     may_be_unused: false,
                 });
             }
@@ -353,6 +363,7 @@ fn with_root(disk: &Arc<dyn Disk>, len: u64, log: &Log, root: Root, unlock: Unlo
                 seg_id,
                 side_pages: Some(0),
                 record_count: None,
+                least_seqno: root.extension.tail_seqno.get(),
                 may_be_unused: true,
             });
         }
@@ -387,13 +398,10 @@ fn without_root(log: &Log, len: u64) -> Result<Remains> {
         Some(best) if best.0 >= next.0 => Some(best),
         _ => Some(next),
     });
-    let (covered, geometry, mut sites) =
-        best.ok_or(Error::Invalid("the file is not a kvb bucket"))?;
+    let (covered, geometry, sites) = best.ok_or(Error::Invalid("the file is not a kvb bucket"))?;
     if covered == 0 {
         return Err(Error::Invalid("the file is not a kvb bucket"));
     }
-    // What no header leads to any more is most likely the end of the file that was never used.
-    sites.retain(|site| site.seg_id.is_some());
     let (uuid, book) = find_meta(log, geometry, len);
     Ok(Remains { geometry, root: None, session_salts: Vec::new(), uuid, sites, book })
 }

@@ -66,6 +66,8 @@ pub(crate) struct Site {
     pub(crate) side_pages: Option<u64>,
     /// Records in it, if a table tells.
     pub(crate) record_count: Option<u64>,
+    /// Records with lower seqnos are of something that was here before.
+    pub(crate) least_seqno: u64,
     /// Nobody may have written here.
     pub(crate) may_be_unused: bool,
 }
@@ -105,6 +107,7 @@ pub(crate) fn walk(log: &Log, geometry: Geometry, from: u64, to: u64) -> (Vec<Si
                     seg_id: Some(header.seg_id.get()),
                     side_pages: None,
                     record_count: None,
+                    least_seqno: 0,
                     may_be_unused: false,
                 });
             }
@@ -121,6 +124,7 @@ pub(crate) fn walk(log: &Log, geometry: Geometry, from: u64, to: u64) -> (Vec<Si
             seg_id: owner,
             side_pages: None,
             record_count: None,
+            least_seqno: 0,
             may_be_unused: owner.is_none(),
         });
         page = next;
@@ -131,8 +135,16 @@ pub(crate) fn walk(log: &Log, geometry: Geometry, from: u64, to: u64) -> (Vec<Si
 impl Salvage<'_> {
     /// Takes every intact record out of a segment.
     pub(crate) fn take(&mut self, site: Site) {
-        let before = self.found.len() + self.lost.len();
+        let (found_before, lost_before) = (self.found.len(), self.lost.len());
         self.take_records(site);
+        let own = self.found.split_off(found_before);
+        let is_old = own.first().is_some_and(|record| record.seqno < site.least_seqno);
+        if is_old {
+            self.lost.truncate(lost_before);
+            return;
+        }
+        self.found.extend(own);
+        let before = found_before + lost_before;
         let after = self.found.len() + self.lost.len();
         let known = u64::try_from(after - before).unwrap_or(u64::MAX);
         if site.record_count.is_some_and(|count| known < count) && after == before {
@@ -254,49 +266,34 @@ impl Salvage<'_> {
             }
             None => u64::try_from(SegmentHeader::SIZE).unwrap_or(0),
         };
-        let mut last_seqno = None;
+        let (mut last_seqno, mut lost_at_most) = (None, 0);
         while at + RECORD_MIN <= end {
             if let Some(record) = self.log.record_within(start + at, end - at)
-                && follows(&record, last_seqno, 0)
+                && follows(&record, last_seqno, lost_at_most)
             {
                 self.keep(start + at, record.header);
                 last_seqno = Some(record.seqno());
+                lost_at_most = 0;
                 at += record.header.record_len();
                 continue;
             }
-            let bytes = self.log.bytes(start + at, RecordHeader::SIZE);
-            let is_rest_empty = footer.is_none() && self.is_empty_from(start + at, start + len);
-            if is_rest_empty {
+            if footer.is_none() && self.is_empty_from(start + at, start + len) {
                 return;
             }
             // A header that holds tells where the next record is, whatever became of this one.
+            let bytes = self.log.bytes(start + at, RecordHeader::SIZE);
             let hop = bytes.and_then(RecordHeader::decode).map(RecordHeader::record_len);
-            let hop = hop.filter(|hop| {
-                at + hop <= end
-                    && (at + hop == end || self.is_record(start + at + hop, end - at - hop))
-            });
+            let hop = hop.filter(|hop| at + hop <= end);
             let next = match hop {
                 Some(hop) => Some(at + hop),
-                None => self.resync(start, at, end, &anchors, last_seqno),
+                None => self.resync(start, at, end, &anchors, last_seqno, lost_at_most),
             };
-            match next {
-                Some(next) => {
-                    self.lose(start + at, next - at, None, "the record does not hold");
-                    last_seqno = last_seqno.map(|seqno| seqno + 1);
-                    at = next;
-                }
-                None => {
-                    if footer.is_some() {
-                        self.lose(
-                            start + at,
-                            end - at,
-                            None,
-                            "no record was found behind the damage",
-                        );
-                    }
-                    return;
-                }
+            let to = next.unwrap_or(end);
+            if next.is_some() || footer.is_some() {
+                self.lose(start + at, to - at, None, "the record does not hold");
             }
+            lost_at_most += (to - at) / RECORD_MIN + 1;
+            at = to;
         }
     }
 
@@ -304,12 +301,13 @@ impl Salvage<'_> {
         self.log.record_within(paddr, room).is_some()
     }
 
+    /// True if nothing was written from a byte on.
     fn is_empty_from(&self, from: u64, to: u64) -> bool {
         let len = usize::try_from((to - from).min(RECORD_MIN)).unwrap_or(0);
         self.log.bytes(from, len).is_none_or(|bytes| bytes.iter().all(|byte| *byte == 0))
     }
 
-    /// The next place behind the damage at `at` from which records lead to a place that is known.
+    /// The next place behind the damage at `at` from which on there are records again.
     fn resync(
         &self,
         start: u64,
@@ -317,6 +315,7 @@ impl Salvage<'_> {
         end: u64,
         anchors: &HashSet<u64>,
         last_seqno: Option<u64>,
+        lost_at_most: u64,
     ) -> Option<u64> {
         (at + 1..end.saturating_sub(RECORD_MIN - 1)).find(|offset| {
             let header = self.log.header(start + offset);
@@ -326,34 +325,42 @@ impl Salvage<'_> {
                     && header.key_len.get() <= u32::try_from(KEY_MAX).unwrap_or(0)
                     && header.seqno.get() < SEQNO_LIMIT
             });
-            is_likely && self.leads_on(start, *offset, end, anchors, last_seqno, offset - at)
+            let lost = lost_at_most + (offset - at) / RECORD_MIN + 1;
+            is_likely && self.is_own(start, *offset, end, anchors, last_seqno, lost)
         })
     }
 
-    /// True if the records from `offset` on lead to a place that is known, and their seqnos fit.
-    fn leads_on(
+    /// True if what stands at an offset is a record of the segment, and not of a bucket that somebody put into a value: its
+    /// seqno fits, and either nobody else can have made its hash or its tag, or it leads, one record behind the other, to a
+    /// place that is known.
+    fn is_own(
         &self,
         start: u64,
         offset: u64,
         end: u64,
         anchors: &HashSet<u64>,
         last_seqno: Option<u64>,
-        gap: u64,
+        lost: u64,
     ) -> bool {
         let Some(first) = self.log.record_within(start + offset, end - offset) else {
             return false;
         };
-        if !follows(&first, last_seqno, gap / RECORD_MIN + 1) {
+        if !follows(&first, last_seqno, lost) {
             return false;
         }
-        if anchors.is_empty() {
-            return true;
+        match self.hash {
+            _ if self.log.vault().is_some() => return true,
+            Some(hash @ KeyHash::Sip(_)) => {
+                return hash.hash64(first.key()) == first.header.hash64.get();
+            }
+            _ => {}
         }
         let mut at = offset;
         while !anchors.contains(&at) {
-            match self.log.record_within(start + at, end - at) {
-                Some(record) => at += record.header.record_len(),
-                None => return false,
+            let Some(header) = self.log.bytes(start + at, RecordHeader::SIZE) else { return true };
+            match RecordHeader::decode(header).map(RecordHeader::record_len) {
+                Some(len) if at + len <= end => at += len,
+                _ => return anchors.is_empty() && self.is_empty_from(start + at, end + start),
             }
         }
         true

@@ -108,10 +108,21 @@ fn a_rotten_record_that_the_journal_knew_durable_is_refused_and_named() {
     assert_eq!(corrupt.what, What::Record);
     let named = usize::try_from(corrupt.at).unwrap();
     assert!(named < at && at - named < 64, "names byte {named}, damage is at {at}");
-    // Reading still works, short of what is damaged and what follows it in the tail.
+    // Whatever a reader would find may have been replaced by what is lost.
     let disk = MemoryDisk::from_bytes(bytes.clone());
     let bucket = Bucket::open_read_only_on(Arc::new(disk.clone()), env()).unwrap();
     assert!(bucket.mount_report().damage.is_some());
+    for key in [&b"first"[..], b"second", b"third"] {
+        let found = bucket.get(key);
+        assert!(matches!(&found, Err(Error::Corrupt(named)) if named == corrupt), "{found:?}");
+        assert!(bucket.get_many(&[key]).is_err());
+    }
+    let rows: Vec<_> = bucket.snapshot().unwrap().scan(b"").map(|row| row.is_ok()).collect();
+    assert_eq!(rows, [false]);
+    drop(bucket);
+    // Who wants that anyway can read, short of what is damaged and what follows it in the tail.
+    let despite = Options::default().despite_damage(true);
+    let bucket = kvb::Reader::open_on_with(Arc::new(disk.clone()), env(), despite).unwrap();
     assert!(bucket.get(b"second").unwrap().is_none());
     assert_eq!(bucket.get(b"first").unwrap().as_deref(), Some(&b"the first value"[..]));
     drop(bucket);
