@@ -28,7 +28,7 @@ fn log(records: &[(u64, &[u8], u64)]) -> (Log, Vec<u64>) {
     let disk = MemoryDisk::with_capacity(1 << 20);
     disk.write_at(0, &bytes).unwrap();
     let len = disk.len().unwrap();
-    (Log::new(Arc::new(disk), len).unwrap(), places)
+    (Log::new(Arc::new(disk), len, None).unwrap(), places)
 }
 
 fn seqno(lookup: Lookup<'_>) -> Option<u64> {
