@@ -8,6 +8,7 @@
 use std::cmp::Ordering;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, VecDeque};
+use std::marker::PhantomData;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -17,11 +18,11 @@ use crate::image::Image;
 use crate::key_sort::chunk;
 use crate::level::{Level, Part};
 use crate::log::Log;
-use crate::opened::Opened;
+use crate::opened::{Held, Opened};
 use crate::order::Place;
 
 /// All levels in one order.
-pub(crate) struct KeyMerge<'a> {
+pub(crate) struct KeyMerge<'a, R = Opened<'a>> {
     core: &'a Core,
     image: Arc<Image>,
     /// Asked once: what is passed over must not change on the way.
@@ -29,15 +30,15 @@ pub(crate) struct KeyMerge<'a> {
     /// No record with a higher one is looked at.
     seqno: u64,
     is_reverse: bool,
-    cursors: Vec<Cursor<'a>>,
-    heads: BinaryHeap<Head<'a>>,
+    cursors: Vec<Cursor<'a, R>>,
+    heads: BinaryHeap<Head<'a, R>>,
     /// The last record given, and its prefix.
-    last: Option<(u64, Opened<'a>)>,
+    last: Option<(u64, R)>,
     damage: Damage,
 }
 
 /// A place in a level.
-struct Cursor<'a> {
+struct Cursor<'a, R> {
     level: Arc<Level>,
     part: usize,
     /// Place in the part of the next record, or backwards of the one before that.
@@ -45,38 +46,41 @@ struct Cursor<'a> {
     /// The image's bits speak of the part.
     has_bits: bool,
     /// Backwards: the record behind the last one given.
-    ahead: Option<Head<'a>>,
+    ahead: Option<Head<'a, R>>,
 }
 
 /// A record in the merge.
-#[derive(Debug)]
-pub(crate) struct Head<'a> {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head<'a, R = Opened<'a>> {
     prefix: u64,
-    pub(crate) record: Opened<'a>,
+    pub(crate) record: R,
     /// Its value cannot be read.
     is_damaged: bool,
     pub(crate) paddr: u64,
     /// Where its segment starts.
     pub(crate) segment: u64,
-    cursor: usize,
+    cursor: u32,
     is_reverse: bool,
+    _log: PhantomData<&'a ()>,
 }
 
-impl<'a> Head<'a> {
+impl<'a, R: Held<'a>> Head<'a, R> {
+    #[inline]
     pub(crate) fn key(&self) -> &[u8] {
         self.record.key()
     }
 
+    #[inline]
     pub(crate) fn seqno(&self) -> u64 {
-        self.record.header.seqno.get()
+        self.record.header().seqno.get()
     }
 
-    fn has_key_of(&self, other: &Head<'_>) -> bool {
+    fn has_key_of(&self, other: &Head<'a, R>) -> bool {
         self.prefix == other.prefix && self.key() == other.key()
     }
 }
 
-impl Ord for Head<'_> {
+impl<'a, R: Held<'a>> Ord for Head<'a, R> {
     /// The greatest comes first: of the lowest key (or the highest, backwards) the newest.
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
@@ -86,19 +90,19 @@ impl Ord for Head<'_> {
     }
 }
 
-impl PartialOrd for Head<'_> {
+impl<'a, R: Held<'a>> PartialOrd for Head<'a, R> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Head<'_> {
+impl<'a, R: Held<'a>> PartialEq for Head<'a, R> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Head<'_> {}
+impl<'a, R: Held<'a>> Eq for Head<'a, R> {}
 
 /// What could not be read.
 #[derive(Default)]
@@ -111,7 +115,7 @@ struct Damage {
     is_blind: bool,
 }
 
-impl<'a> KeyMerge<'a> {
+impl<'a, R: Held<'a>> KeyMerge<'a, R> {
     /// A merge of nothing yet, of records up to a seqno. The image's bits tell which records of the segments it covers
     /// are dead.
     pub(crate) fn new(
@@ -119,7 +123,7 @@ impl<'a> KeyMerge<'a> {
         image: Arc<Image>,
         seqno: u64,
         is_reverse: bool,
-    ) -> KeyMerge<'a> {
+    ) -> KeyMerge<'a, R> {
         KeyMerge {
             core,
             has_bits: image.liveness().is_some(),
@@ -167,7 +171,10 @@ impl<'a> KeyMerge<'a> {
 
     /// The newest record in sight of the next key, if its key is inside. Behind that there are no more.
     #[inline]
-    pub(crate) fn next(&mut self, is_inside: impl Fn(&[u8]) -> bool) -> Option<Result<Head<'a>>> {
+    pub(crate) fn next(
+        &mut self,
+        is_inside: impl Fn(&[u8]) -> bool,
+    ) -> Option<Result<Head<'a, R>>> {
         loop {
             if let Some(error) = self.damage.errors.pop_front() {
                 return Some(Err(error));
@@ -180,7 +187,7 @@ impl<'a> KeyMerge<'a> {
                 self.heads.clear();
                 return None;
             }
-            let cursor = top.cursor;
+            let cursor = usize::try_from(top.cursor).unwrap_or(usize::MAX);
             let next = self.fetch(cursor);
             let head = {
                 let mut top = self.heads.peek_mut()?;
@@ -205,7 +212,7 @@ impl<'a> KeyMerge<'a> {
 
     /// True if a newer record of the key is among those that cannot be read.
     #[inline]
-    fn is_hidden(&self, head: &Head<'_>) -> bool {
+    fn is_hidden(&self, head: &Head<'a, R>) -> bool {
         !self.damage.lost.is_empty() && {
             let hash = self.core.hash.slot_hash(head.key());
             self.damage.lost.iter().any(|lost| lost.0 == hash && lost.1 > head.seqno())
@@ -227,7 +234,7 @@ impl<'a> KeyMerge<'a> {
 
     /// The next record of a cursor that is in sight and may be live; of one key the newest first.
     #[inline]
-    fn fetch(&mut self, index: usize) -> Option<Head<'a>> {
+    fn fetch(&mut self, index: usize) -> Option<Head<'a, R>> {
         if !self.is_reverse {
             return self.fetch_any(index);
         }
@@ -248,7 +255,7 @@ impl<'a> KeyMerge<'a> {
     }
 
     #[inline]
-    fn fetch_any(&mut self, index: usize) -> Option<Head<'a>> {
+    fn fetch_any(&mut self, index: usize) -> Option<Head<'a, R>> {
         let log = &self.core.log;
         loop {
             let image = self.has_bits.then_some(&*self.image);
@@ -258,9 +265,9 @@ impl<'a> KeyMerge<'a> {
             if !step.is_delete && bits.is_some_and(|bits| !bits.may_be_live(step.paddr)) {
                 continue;
             }
-            let (record, is_damaged) = if let Some(record) = log.try_record(step.paddr) {
+            let (record, is_damaged) = if let Some(record) = R::read(log, step.paddr) {
                 (record, false)
-            } else if let Some(head) = log.sound_head(step.paddr, &self.core.hash) {
+            } else if let Some(head) = R::read_head(log, step.paddr, &self.core.hash) {
                 (head, true)
             } else {
                 if let Some(part) = cursor.level.parts.get(cursor.part).cloned() {
@@ -268,15 +275,16 @@ impl<'a> KeyMerge<'a> {
                 }
                 continue;
             };
-            if record.header.seqno.get() <= self.seqno {
+            if record.header().seqno.get() <= self.seqno {
                 return Some(Head {
                     prefix: chunk(record.key(), 0),
                     record,
                     is_damaged,
                     paddr: step.paddr,
                     segment: step.segment,
-                    cursor: index,
+                    cursor: u32::try_from(index).unwrap_or(u32::MAX),
                     is_reverse: self.is_reverse,
+                    _log: PhantomData,
                 });
             }
         }
@@ -290,7 +298,7 @@ struct Step {
     is_delete: bool,
 }
 
-impl Cursor<'_> {
+impl<R> Cursor<'_, R> {
     /// Goes to the first record inside a bound.
     fn start(&mut self, log: &Log, from: Bound<&[u8]>, is_reverse: bool) {
         let last = self.level.parts.len().saturating_sub(1);

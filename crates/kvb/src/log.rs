@@ -136,14 +136,19 @@ impl Log {
     /// Key of the record at `paddr`, unchecked: for ordering records that are checked when they are lent.
     #[inline]
     pub(crate) fn try_key(&self, paddr: u64) -> Option<Text<'_>> {
-        let header = self.header(paddr)?;
-        let key_len = usize::try_from(header.key_len.get()).ok().filter(|len| *len <= KEY_MAX)?;
-        let key_at = paddr + u64::try_from(RecordHeader::SIZE).ok()?;
-        let key = self.bytes(key_at, key_len)?;
+        let key = self.lent_key(paddr)?;
         if self.vault.is_none() {
             return Some(Text::lent(key));
         }
-        Some(Text::owned(self.cipher(paddr)?.1.peek_key(header, key)))
+        Some(Text::owned(self.cipher(paddr)?.1.peek_key(self.header(paddr)?, key)))
+    }
+
+    /// Key of the record at `paddr` as it lies, unchecked.
+    #[inline]
+    pub(crate) fn lent_key(&self, paddr: u64) -> Option<&[u8]> {
+        let header = self.header(paddr)?;
+        let key_len = usize::try_from(header.key_len.get()).ok().filter(|len| *len <= KEY_MAX)?;
+        self.bytes(paddr + u64::try_from(RecordHeader::SIZE).ok()?, key_len)
     }
 
     /// Key of the record at `paddr`, unchecked; empty if there can be none.
@@ -172,23 +177,28 @@ impl Log {
     /// The record at `paddr`, if it holds.
     #[inline(always)]
     pub(crate) fn try_record(&self, paddr: u64) -> Option<Opened<'_>> {
+        self.open(paddr, self.try_framed(paddr)?)
+    }
+
+    /// The record at `paddr` as it lies, if its CRCs hold.
+    #[inline(always)]
+    pub(crate) fn try_framed(&self, paddr: u64) -> Option<Framed<'_>> {
         let header = self.header(paddr)?;
         let len = header.record_len();
         if len >= CHECK_ONCE {
-            return self.try_long_record(paddr);
+            return self.try_long(paddr);
         }
-        let bytes = self.bytes(paddr, usize::try_from(len).ok()?)?;
-        self.open(paddr, Framed::decode_body(header, bytes)?)
+        Framed::decode_body(header, self.bytes(paddr, usize::try_from(len).ok()?)?)
     }
 
-    fn try_long_record(&self, paddr: u64) -> Option<Opened<'_>> {
+    fn try_long(&self, paddr: u64) -> Option<Framed<'_>> {
         // A length out of rotten bytes could make the record CRC a scan of the whole file.
         let header = RecordHeader::decode(self.bytes(paddr, RecordHeader::SIZE)?)?;
         let bytes = self.bytes(paddr, usize::try_from(header.record_len()).ok()?)?;
         if self.checked.contains(paddr) {
-            return self.open(paddr, Framed::split(header, bytes)?);
+            return Framed::split(header, bytes);
         }
-        let record = self.open(paddr, Framed::decode_body(header, bytes)?)?;
+        let record = Framed::decode_body(header, bytes)?;
         self.checked.insert(paddr);
         Some(record)
     }

@@ -1,6 +1,8 @@
 //! A record that passed its checks, with key and stored value in the clear.
 
 use crate::format::record::{Framed, RecordHeader};
+use crate::hash::KeyHash;
+use crate::log::Log;
 use crate::text::Text;
 
 /// A record, opened. A clone shares its bytes.
@@ -52,5 +54,85 @@ impl<'a> Opened<'a> {
     #[inline]
     pub(crate) fn seqno(&self) -> u64 {
         self.header.seqno.get()
+    }
+}
+
+/// A record as a merge holds it: as it lies, or opened.
+pub(crate) trait Held<'a>: Clone {
+    /// The record at a byte, if it holds.
+    fn read(log: &'a Log, paddr: u64) -> Option<Self>;
+
+    /// As far as its key, if that holds.
+    fn read_head(log: &'a Log, paddr: u64, hash: &KeyHash) -> Option<Self>;
+
+    /// Its header.
+    fn header(&self) -> &'a RecordHeader;
+
+    /// Its key.
+    fn key(&self) -> &[u8];
+
+    /// The record, opened.
+    fn open(self) -> Opened<'a>;
+}
+
+impl<'a> Held<'a> for Opened<'a> {
+    #[inline(always)]
+    fn read(log: &'a Log, paddr: u64) -> Option<Self> {
+        log.try_record(paddr)
+    }
+
+    fn read_head(log: &'a Log, paddr: u64, hash: &KeyHash) -> Option<Self> {
+        log.sound_head(paddr, hash)
+    }
+
+    #[inline]
+    fn header(&self) -> &'a RecordHeader {
+        self.header
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        Opened::key(self)
+    }
+
+    #[inline]
+    fn open(self) -> Opened<'a> {
+        self
+    }
+}
+
+/// A record of a bucket that is not encrypted, where it lies. It is copied as plain words, which scans do by the million.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lent<'a> {
+    header: &'a RecordHeader,
+    body: &'a [u8],
+}
+
+impl<'a> Held<'a> for Lent<'a> {
+    #[inline(always)]
+    fn read(log: &'a Log, paddr: u64) -> Option<Self> {
+        let framed = log.try_framed(paddr)?;
+        (!framed.header.is_encrypted()).then_some(Lent { header: framed.header, body: framed.body })
+    }
+
+    fn read_head(log: &'a Log, paddr: u64, hash: &KeyHash) -> Option<Self> {
+        let header = log.sound_head(paddr, hash)?.header;
+        Some(Lent { header, body: log.lent_key(paddr)? })
+    }
+
+    #[inline]
+    fn header(&self) -> &'a RecordHeader {
+        self.header
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        let len = usize::try_from(self.header.key_len.get()).unwrap_or(usize::MAX);
+        self.body.get(..len).unwrap_or(self.body)
+    }
+
+    #[inline]
+    fn open(self) -> Opened<'a> {
+        Opened::new(self.header, Text::lent(self.body))
     }
 }

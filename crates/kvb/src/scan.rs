@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::format::record::DELETE;
 use crate::key_merge::{Head, KeyMerge};
 use crate::level::{Level, Part};
-use crate::opened::Opened;
+use crate::opened::{Held, Lent, Opened};
 use crate::text::Text;
 use crate::view::View;
 
@@ -66,7 +66,7 @@ pub(crate) struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     /// Merges all segments and the tail from a bound on, backwards if `is_reverse`.
-    fn merge(&self, from: Bound<&[u8]>, is_reverse: bool) -> KeyMerge<'a> {
+    fn merge<R: Held<'a>>(&self, from: Bound<&[u8]>, is_reverse: bool) -> KeyMerge<'a, R> {
         let (core, log) = (self.core, &self.core.log);
         let image = Arc::clone(&self.view.image);
         let mut merge = KeyMerge::new(core, image, self.seqno, is_reverse);
@@ -112,16 +112,19 @@ impl<'a> Rows<'a> {
     }
 
     /// The next row of a merge, if its key is inside.
-    fn next(
+    #[inline(always)]
+    fn next<R: Held<'a>>(
         &self,
-        merge: &mut KeyMerge<'a>,
+        merge: &mut KeyMerge<'a, R>,
         is_inside: impl Fn(&[u8]) -> bool,
     ) -> Option<Result<Row<'a>>> {
         loop {
             match merge.next(&is_inside)? {
                 Err(error) => return Some(Err(error)),
                 Ok(Head { record, .. }) => {
-                    if record.header.kind != DELETE && !record.header.is_expired(self.now) {
+                    let header = record.header();
+                    if header.kind != DELETE && !header.is_expired(self.now) {
+                        let record = record.open();
                         return Some(self.core.expand(&record).map(|expanded| Row {
                             record,
                             expanded,
@@ -130,6 +133,41 @@ impl<'a> Rows<'a> {
                     }
                 }
             }
+        }
+    }
+}
+
+/// A merge of records as they lie, or of such as have to be opened.
+enum Merge<'a> {
+    Plain(KeyMerge<'a, Lent<'a>>),
+    Sealed(KeyMerge<'a, Opened<'a>>),
+}
+
+impl<'a> Merge<'a> {
+    fn new(rows: &Rows<'a>, from: Bound<&[u8]>, is_reverse: bool) -> Merge<'a> {
+        match rows.core.log.vault() {
+            None => Merge::Plain(rows.merge(from, is_reverse)),
+            Some(_) => Merge::Sealed(rows.merge(from, is_reverse)),
+        }
+    }
+
+    /// The next row, if its key is inside.
+    #[inline(always)]
+    fn next(
+        &mut self,
+        rows: &Rows<'a>,
+        is_inside: impl Fn(&[u8]) -> bool,
+    ) -> Option<Result<Row<'a>>> {
+        match self {
+            Merge::Plain(merge) => rows.next(merge, is_inside),
+            Merge::Sealed(merge) => rows.next(merge, is_inside),
+        }
+    }
+
+    fn last_key(&self) -> Option<&[u8]> {
+        match self {
+            Merge::Plain(merge) => merge.last_key(),
+            Merge::Sealed(merge) => merge.last_key(),
         }
     }
 }
@@ -164,8 +202,8 @@ pub(crate) fn key_range<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> KeyRange
 pub struct Scan<'a> {
     rows: Rows<'a>,
     range: KeyRange,
-    front: Option<KeyMerge<'a>>,
-    back: Option<KeyMerge<'a>>,
+    front: Option<Merge<'a>>,
+    back: Option<Merge<'a>>,
 }
 
 impl<'a> Scan<'a> {
@@ -181,7 +219,7 @@ impl<'a> Scan<'a> {
             Bound::Unbounded => true,
         };
         let from = if is_inside { from } else { as_slice(&self.range.0) };
-        self.front = Some(self.rows.merge(from, false));
+        self.front = Some(Merge::new(&self.rows, from, false));
     }
 
     /// Goes to a key: the next row from the back is the last at or before it. May go forward, but not out of the
@@ -193,7 +231,7 @@ impl<'a> Scan<'a> {
             Bound::Unbounded => true,
         };
         let to = if is_inside { to } else { as_slice(&self.range.1) };
-        self.back = Some(self.rows.merge(to, true));
+        self.back = Some(Merge::new(&self.rows, to, true));
     }
 }
 
@@ -206,8 +244,8 @@ impl<'a> Iterator for Scan<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let (rows, range) = (&self.rows, &self.range);
-        let back_key = self.back.as_ref().and_then(KeyMerge::last_key);
-        let merge = self.front.get_or_insert_with(|| rows.merge(as_slice(&range.0), false));
+        let back_key = self.back.as_ref().and_then(Merge::last_key);
+        let merge = self.front.get_or_insert_with(|| Merge::new(rows, as_slice(&range.0), false));
         let is_inside = |key: &[u8]| {
             back_key.is_none_or(|back| key < back)
                 && match &range.1 {
@@ -216,15 +254,15 @@ impl<'a> Iterator for Scan<'a> {
                     Bound::Unbounded => true,
                 }
         };
-        rows.next(merge, is_inside)
+        merge.next(rows, is_inside)
     }
 }
 
 impl DoubleEndedIterator for Scan<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
         let (rows, range) = (&self.rows, &self.range);
-        let front_key = self.front.as_ref().and_then(KeyMerge::last_key);
-        let merge = self.back.get_or_insert_with(|| rows.merge(as_slice(&range.1), true));
+        let front_key = self.front.as_ref().and_then(Merge::last_key);
+        let merge = self.back.get_or_insert_with(|| Merge::new(rows, as_slice(&range.1), true));
         let is_inside = |key: &[u8]| {
             front_key.is_none_or(|front| key > front)
                 && match &range.0 {
@@ -233,7 +271,7 @@ impl DoubleEndedIterator for Scan<'_> {
                     Bound::Unbounded => true,
                 }
         };
-        rows.next(merge, is_inside)
+        merge.next(rows, is_inside)
     }
 }
 

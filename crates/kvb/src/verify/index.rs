@@ -96,7 +96,7 @@ impl Verifier<'_> {
         let core = self.core;
         let image = &view.image;
         let no_bits = Arc::new(Image::void(core.geometry()));
-        let mut merge = KeyMerge::new(core, no_bits, core.position().seqno, false);
+        let mut merge: KeyMerge<'_> = KeyMerge::new(core, no_bits, core.position().seqno, false);
         for level in Level::arrange(&core.log, &core.fixed, &view.segments.sealed)? {
             merge.add(level, Bound::Unbounded);
         }
