@@ -135,11 +135,14 @@ mod without {
     pub(crate) fn compress(
         _: &[u8],
         _: i32,
-        _: Option<&Dictionary>,
+        dictionary: Option<&Dictionary>,
         _: usize,
         _: &mut Vec<u8>,
     ) -> bool {
-        false
+        match dictionary {
+            Some(dictionary) => match dictionary.prepared {},
+            None => false,
+        }
     }
 
     pub(crate) fn expand(_: &[u8], _: usize, _: Option<&Dictionary>) -> Option<Vec<u8>> {
