@@ -255,3 +255,311 @@ impl SegmentCipher {
         key
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Every entry of `vectors/kvb/sealed.json`, which a script made that shares no code with the engine. Records are
+    //! computed once more by the XChaCha20-Poly1305 of the crate, which knows nothing of subkeys.
+
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
+
+    use std::sync::Arc;
+
+    use serde_json::Value as Json;
+    use zerocopy::FromBytes;
+
+    use super::*;
+    use crate::format::key_block::KeyBlock;
+    use crate::format::meta::{Meta, MetaHead, SECTION_MAC, Section};
+    use crate::format::record::{self, Stamp};
+    use crate::format::{book, index_page, stored};
+    use crate::hash::KeyHash;
+    use crate::vault::{Keys, seal_index_page};
+
+    const VECTORS: &str = include_str!("../../../vectors/kvb/sealed.json");
+
+    /// The entries of a list, which has some.
+    fn list(name: &str) -> Vec<Json> {
+        let all: Json = serde_json::from_str(VECTORS).unwrap();
+        let list = all[name].as_array().unwrap().clone();
+        assert!(!list.is_empty(), "{name}");
+        list
+    }
+
+    fn hex(text: &Json) -> Vec<u8> {
+        let text = text.as_str().unwrap();
+        let text = text.strip_prefix("hex:").unwrap_or(text);
+        let pairs = (0..text.len()).step_by(2).map(|at| &text[at..at + 2]);
+        pairs.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect()
+    }
+
+    fn array<const N: usize>(text: &Json) -> [u8; N] {
+        hex(text).try_into().unwrap()
+    }
+
+    fn number(text: &Json) -> u64 {
+        text.as_str().unwrap().parse().unwrap()
+    }
+
+    fn salt(entry: &Json) -> Option<[u8; 16]> {
+        entry["salt"].is_string().then(|| array(&entry["salt"]))
+    }
+
+    /// A key of the vectors under a number.
+    fn bucket_key(entry: &Json, no: u16) -> BucketKey {
+        let uuid: [u8; 16] = array(&entry["uuid"]);
+        let words = u128::from_le_bytes(uuid);
+        let (hi, lo) = (u64::try_from(words & u128::from(u64::MAX)), u64::try_from(words >> 64));
+        BucketKey::new(Key::new(array(&entry["key"])), (hi.unwrap(), lo.unwrap()), no, 7)
+    }
+
+    fn current() -> BucketKey {
+        bucket_key(&list("keys")[0], 2)
+    }
+
+    /// What the crate makes of key, nonce, AAD and text.
+    fn directly(key: [u8; 32], nonce: [u8; 24], aad: &[u8], text: &[u8]) -> (Vec<u8>, [u8; TAG]) {
+        let mut text = text.to_vec();
+        let cipher = XChaCha20Poly1305::new(&key.into());
+        let tag = cipher.encrypt_inout_detached(&nonce.into(), aad, text.as_mut_slice().into());
+        (text, tag.unwrap().into())
+    }
+
+    #[test]
+    fn values_derived_from_a_key() {
+        for entry in list("keys") {
+            let key = bucket_key(&entry, 1);
+            let hash_key: [u8; 16] = array(&entry["hash_key"]);
+            assert_eq!(key.check(), array(&entry["check"]));
+            assert_eq!(key.hash_key(), hash_key);
+            assert_eq!(key.wrap_hash_key([0; 16]), array(&entry["hash_pad"]));
+            assert_eq!(key.wrap_hash_key(hash_key), array(&entry["hidden_hash_key"]));
+            assert_eq!(key.wrap_hash_key(array(&entry["hidden_hash_key"])), hash_key);
+            assert_eq!(key.mac_key, array(&entry["mac_key"]));
+            let (text, tag) = directly(array(&entry["book_key"]), [3; 24], b"head", b"dictionary");
+            let mut body = b"dictionary".to_vec();
+            assert_eq!(key.seal_book(&[3; 24], b"head", &mut body), tag);
+            assert_eq!(body, text);
+        }
+    }
+
+    #[test]
+    fn the_hash_key_outlives_a_rotation() {
+        let all: Json = serde_json::from_str(VECTORS).unwrap();
+        let rotated = &all["rotated_hash_key"];
+        let old = bucket_key(&list("keys")[1], 1);
+        assert_eq!(old.hash_key(), array(&rotated["hash_key"]));
+        assert_eq!(current().wrap_hash_key(old.hash_key()), array(&rotated["hidden"]));
+    }
+
+    #[test]
+    fn salts_keys_and_nonces_of_segments() {
+        let key = current();
+        let (mut salted, mut plain) = (0, 0);
+        for entry in list("segments") {
+            let seg_id = number(&entry["seg_id"]);
+            match salt(&entry) {
+                Some(salt) => {
+                    assert_eq!(key.salt(&array(&entry["session_salt"]), seg_id), salt);
+                    salted += 1;
+                }
+                None => plain += 1,
+            }
+            let cipher = key.segment(seg_id, salt(&entry));
+            for pair in entry["nonces"].as_array().unwrap() {
+                let seqno = number(&pair["seqno"]);
+                let nonce: [u8; 24] = array(&pair["nonce"]);
+                assert_eq!(cipher.nonce(seqno)[4..], nonce[16..]);
+                assert_eq!(nonce[..16], hex(&entry["segment_nonce"])[..16]);
+                check_segment_key(&cipher, seqno, nonce, array(&entry["segment_key"]));
+            }
+        }
+        assert!(salted > 0 && plain > 0);
+    }
+
+    /// The key of a segment is known by what it makes of a record.
+    fn check_segment_key(cipher: &SegmentCipher, seqno: u64, nonce: [u8; 24], key: [u8; 32]) {
+        let mut header = RecordHeader::read_from_bytes(&[0; RecordHeader::SIZE]).unwrap();
+        header.seqno.set(seqno);
+        let mut body = b"some text".to_vec();
+        let tag = cipher.seal(&header, 68, &mut body);
+        let made = directly(key, nonce, &cipher.aad(&header, 68), b"some text");
+        assert_eq!((body, tag), made);
+    }
+
+    /// The key of the segment that a record says it is in.
+    fn segment_key(entry: &Json) -> [u8; 32] {
+        let mut segments = list("segments").into_iter();
+        array(&segments.find(|one| one["seg_id"] == entry["seg_id"]).unwrap()["segment_key"])
+    }
+
+    #[test]
+    fn records_are_sealed_and_opened() {
+        let key = current();
+        let hash = KeyHash::sip(&key.hash_key());
+        for entry in list("records") {
+            let what = &entry["what"];
+            let cipher = key.segment(number(&entry["seg_id"]), salt(&entry));
+            let (offset, bytes) = (number(&entry["offset"]), hex(&entry["bytes"]));
+            let (own, text) = (hex(&entry["key"]), [hex(&entry["key"]), hex(&entry["stored"])]);
+            let framed = Framed::decode(&bytes).unwrap();
+            let header = framed.header;
+            assert_eq!(header.hash64.get(), hash.hash64(&own), "{what}");
+            assert_eq!(cipher.aad(header, offset)[..], hex(&entry["aad"]), "{what}");
+            assert_eq!(cipher.open(&framed, offset), Some(text.concat()), "{what}");
+            assert_eq!(cipher.peek_key(header, &framed.body[..own.len()]), own, "{what}");
+            let (nonce, aad) = (array(&entry["nonce"]), hex(&entry["aad"]));
+            let (sealed, tag) = directly(segment_key(&entry), nonce, &aad, &text.concat());
+            assert_eq!((framed.body, framed.tag), (&sealed[..], &tag[..]), "{what}");
+            assert_eq!((sealed, tag), (hex(&entry["sealed"]), array(&entry["tag"])), "{what}");
+            assert_eq!(made(&cipher, header, offset, &text), bytes, "{what}");
+        }
+    }
+
+    /// A record as the engine writes it.
+    fn made(cipher: &SegmentCipher, like: &RecordHeader, offset: u64, text: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        record::push_with(&mut bytes, like.kind, &text[0], like.ttl_secs.get(), like.enc, |buf| {
+            buf.extend_from_slice(&text[1]);
+            like.form()
+        });
+        let stamp = Stamp {
+            seqno: like.seqno.get(),
+            hash64: like.hash64.get(),
+            timestamp_ns: like.timestamp_ns.get(),
+            reserved16: like.reserved16.get(),
+        };
+        let seal = |header: &RecordHeader, body: &mut [u8]| Some(cipher.seal(header, offset, body));
+        record::stamp_sealed(&mut bytes, stamp, seal).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn changed_records_are_refused() {
+        let key = current();
+        for entry in list("refused") {
+            let bytes = hex(&entry["bytes"]);
+            // Nothing but the tag is wrong.
+            let framed = Framed::decode(&bytes).unwrap();
+            let cipher = key.segment(number(&entry["seg_id"]), salt(&entry));
+            let opened = cipher.open(&framed, number(&entry["offset"]));
+            assert_eq!(opened, None, "{}", entry["why"]);
+        }
+    }
+
+    #[test]
+    fn the_mac_of_a_superblock_page() {
+        let entry = &list("pages")[0];
+        let mut page = hex(&entry["bytes"]);
+        let block = KeyBlock::decode(&page).unwrap();
+        let old = Arc::new(bucket_key(&list("keys")[1], 1));
+        let keys = Keys { current: Arc::new(current()), old: Some(Arc::clone(&old)) };
+        assert_eq!(block.mac, array(&entry["mac"]));
+        assert_eq!(block.key_check, keys.current.check());
+        assert_eq!(block.old_key_check, old.check());
+        assert!(keys.vouch_for_page(&page, &block));
+        let swapped = Keys { current: old, old: None };
+        assert!(!swapped.vouch_for_page(&page, &block), "of another key");
+        let mut again = page.clone();
+        block.place(&mut again, |before, behind| keys.current.page_mac(before, behind)).unwrap();
+        assert!(again == page);
+        for at in [0, 335, 336, 415, 436, 4095] {
+            page[at] ^= 1;
+            assert!(!keys.vouch_for_page(&page, &block), "byte {at}");
+            page[at] ^= 1;
+        }
+    }
+
+    #[test]
+    fn the_mac_of_an_index_page() {
+        let key = current();
+        let entry = &list("pages")[1];
+        let page = hex(&entry["bytes"]);
+        let word = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().unwrap());
+        let (image_id, pageid) = (word(0), word(16));
+        let mac = |before: &[u8], behind: &[u8]| key.image_mac(before, behind);
+        let check = |page: &[u8]| index_page::check_page(page, image_id, pageid, Some(&mac));
+        let used = check(&page).unwrap().used.get();
+        let at = index_page::digest_offset(128);
+        assert_eq!(page[at..at + 16], hex(&entry["mac"]));
+        let mut again = page.clone();
+        again[at..at + 16].fill(0);
+        seal_index_page(&mut again, image_id, pageid, used, Some(&key)).unwrap();
+        assert!(again == page);
+        for at in [28, 1000, at, at + 15, at + 16, 4095] {
+            again[at] ^= 1;
+            assert!(check(&again).is_none(), "byte {at}");
+            again[at] ^= 1;
+        }
+    }
+
+    #[test]
+    fn macs_of_derived_data() {
+        let key = current();
+        let entries = list("sections");
+        let (head, _) = MetaHead::read_from_prefix(&hex(&entries[0]["bytes"])).unwrap();
+        let kind = |entry: &Json| u32::try_from(number(&entry["kind"])).unwrap();
+        let parts: Vec<(u32, Vec<u8>)> =
+            entries[1..].iter().map(|entry| (kind(entry), hex(&entry["bytes"]))).collect();
+        let macs: Vec<u8> = entries.iter().flat_map(|entry| hex(&entry["mac"])).collect();
+        assert_eq!(key.section_macs(&head, &parts), macs);
+        let named = parts.iter().map(|(kind, _)| *kind).chain([SECTION_MAC]);
+        let section = |kind: u32| {
+            let mut section = Section::read_from_bytes(&[0; Section::SIZE]).unwrap();
+            section.kind.set(kind);
+            section
+        };
+        let meta = Meta { head, sections: named.map(section).collect() };
+        for (at, entry) in entries.iter().enumerate() {
+            let mut bytes = hex(&entry["bytes"]);
+            let (id, head_kind) = (head.id.get(), u64::from(head.kind.get()));
+            assert_eq!((number(&entry["id"]), number(&entry["head_kind"])), (id, head_kind));
+            assert!(key.vouches(&meta, &macs, kind(entry), &bytes), "section {at}");
+            bytes[0] ^= 1;
+            assert!(!key.vouches(&meta, &macs, kind(entry), &bytes), "section {at}, changed");
+        }
+        assert!(!key.vouches(&meta, &macs, SECTION_MAC, &macs), "nothing vouches for MACs");
+    }
+
+    #[test]
+    fn books_are_sealed_and_opened() {
+        let key = current();
+        for entry in list("books") {
+            let mut bytes = hex(&entry["bytes"]);
+            let uuid =
+                (number(&entry["head"]["file_uuid_hi"]), number(&entry["head"]["file_uuid_lo"]));
+            let (head, body, tag) = book::decode(&bytes, uuid, true).unwrap();
+            let text = key.open_book(&head, body, tag).unwrap();
+            let wanted: Vec<Vec<u8>> =
+                entry["dictionaries"].as_array().unwrap().iter().map(hex).collect();
+            assert_eq!(book::split(&head, &text).unwrap(), wanted);
+            assert_eq!(book::body(wanted.iter().map(Vec::as_slice)), text);
+            assert_eq!(tag, hex(&entry["tag"]));
+            assert_eq!(head.nonce, array(&entry["head"]["nonce"]));
+            let seal = |aad: &[u8], body: &mut [u8]| Some(key.seal_book(&head.nonce, aad, body));
+            assert_eq!(book::encode(head, text, seal), bytes);
+            let mut other = head;
+            other.count.set(1);
+            assert_eq!(key.open_book(&other, body, tag), None, "another head");
+            bytes[60] ^= 1;
+            let (body, tag) =
+                (&bytes[56..bytes.len() - 20], &bytes[bytes.len() - 20..bytes.len() - 4]);
+            assert_eq!(key.open_book(&head, body, tag), None, "another body");
+        }
+    }
+
+    #[test]
+    fn varints_have_their_shortest_form() {
+        for entry in list("varints") {
+            let bytes = hex(&entry["bytes"]);
+            let wanted =
+                entry["number"].is_string().then(|| (number(&entry["number"]), bytes.len()));
+            assert_eq!(stored::read_varint(&bytes), wanted, "{bytes:02x?}");
+            if let Some((number, _)) = wanted {
+                let mut made = Vec::new();
+                stored::push_varint(&mut made, number);
+                assert_eq!(made, bytes);
+            }
+        }
+    }
+}
