@@ -11,6 +11,7 @@ use blake2::{Blake2b, Blake2bMac, Digest};
 use chacha20poly1305::{AeadInOut, XChaCha20Poly1305};
 use kvb::format::record::{Framed, RecordHeader};
 use kvb::format::segment::{Kind, SegmentHeader};
+use kvb::format::superblock::Superblock;
 use kvb::format::{crc, extension, key_block, meta, roster};
 
 pub(crate) const PAGE: usize = 4096;
@@ -100,14 +101,16 @@ pub(crate) struct Begun {
     pub(crate) salt: Option<[u8; 16]>,
 }
 
-/// All DATA headers of a file, wherever a page begins with one, whether it counts or not.
+/// All DATA headers of the segment region, wherever a page begins with one, whether it counts or not.
 pub(crate) fn segments(file: &[u8]) -> Vec<Begun> {
+    let Ok(superblock) = Superblock::decode(file) else { return Vec::new() };
+    let first = usize::try_from(superblock.segment_start_page.get()).unwrap();
     let begun = |start: usize| {
         let header = SegmentHeader::decode(&file[start..])?;
         let salt = header.is_salted().then(|| file[start + 52..start + 68].try_into().unwrap());
         (header.kind() == Some(Kind::Data)).then_some(Begun { start, header, salt })
     };
-    (0..file.len() / PAGE).filter_map(|page| begun(page * PAGE)).collect()
+    (first..file.len() / PAGE).filter_map(|page| begun(page * PAGE)).collect()
 }
 
 impl Begun {
