@@ -42,7 +42,8 @@ use kvb::format::segment::Kind;
 use kvb::format::superblock::{FLAG_ZSTD, Superblock};
 use kvb::format::{extension, meta};
 use kvb::{
-    Batch, Bucket, Compact, Compression, Durability, Error, Key, Keyring, Options, Reader, Result,
+    Batch, Bucket, Compact, Compression, Durability, Error, HashKind, Key, Keyring, Options,
+    Reader, Result,
 };
 use siphasher::sip::SipHasher24;
 use xxhash_rust::xxh3::xxh3_64;
@@ -717,8 +718,8 @@ impl Histories {
 /// Crashes, older copies that are put back, copies that part, compaction and rotations: whatever happens to a bucket, no key
 /// and nonce ever serve for two records.
 ///
-/// It was tried with engines that were broken on purpose: with a salt of zeros, with a salt made of the seg_id alone, and
-/// with a session_salt of zeros it fails.
+/// It was tried with engines that were broken on purpose. It fails with a salt of zeros, a salt made of key and seg_id alone,
+/// a session_salt of zeros, no gap of seqnos after a crash, and a nonce without the seqno.
 #[test]
 fn no_nonce_is_used_twice() {
     let random = fastrand::Rng::with_seed(11);
@@ -779,4 +780,533 @@ fn commits_around(fault: impl Fn(&SimDisk), mend: impl Fn(&SimDisk)) -> Vec<bool
         ledger.note(&point.image(Keep::All), &opening, &mut Used::default());
     }
     ends
+}
+
+/// Numbers of a superblock's page.
+fn root(file: &[u8]) -> Superblock {
+    Superblock::decode(file).unwrap()
+}
+
+#[test]
+fn only_the_right_key_opens() {
+    let file = Subject::new(&options()).file;
+    let mut wrong = key_bytes(KEY_ID);
+    wrong[31] ^= 1;
+    let with = |keys: Keyring| Options::default().background(false).keys(keys);
+    let wrong = with(Keyring::new().with(KEY_ID, Key::new(wrong)));
+    let other = with(Keyring::new().with(2, Key::new(key_bytes(KEY_ID))));
+    let none = with(Keyring::new());
+    let given = with(Keyring::new().with(KEY_ID, Key::new(key_bytes(KEY_ID))));
+    let attempts = |options: &Options| {
+        let reader = Reader::open_on_with(disk(&file), env(1), options.clone()).map(drop);
+        let bucket = Bucket::open_on(disk(&file), env(1), options.clone()).map(drop);
+        let verified = kvb::verify_on(disk(&file), env(1), options.clone(), &mut quiet).map(drop);
+        [reader, bucket, verified]
+    };
+    for result in attempts(&given) {
+        result.unwrap();
+    }
+    for error in attempts(&wrong).map(Result::unwrap_err) {
+        assert!(matches!(error, Error::KeyWrong { id: KEY_ID }), "{error:?}");
+        assert!(error.to_string().contains("key 1 "), "{error}");
+    }
+    for options in [other, none, Options::default().background(false)] {
+        for error in attempts(&options).map(Result::unwrap_err) {
+            assert!(matches!(error, Error::KeyMissing { id: KEY_ID }), "{error:?}");
+            assert!(error.to_string().contains("key 1 "), "{error}");
+        }
+    }
+    // Somebody may have put a plain bucket in the place of an encrypted one.
+    let file = Subject::new(&plain()).file;
+    let refused = Bucket::open_on(disk(&file), env(1), given.clone()).map(drop).unwrap_err();
+    assert!(matches!(refused, Error::Invalid(why) if why.contains("not encrypted")), "{refused:?}");
+    let refused = Reader::open_on_with(disk(&file), env(1), given).map(drop).unwrap_err();
+    assert!(matches!(refused, Error::Invalid(_)), "{refused:?}");
+    assert!(Reader::open_on(disk(&file), env(1)).is_ok());
+}
+
+/// The check value is made of key and uuid, under its own name, and nothing else made of the key is in the file.
+#[test]
+fn the_check_value_tells_nothing_else() {
+    let make = |seed| {
+        let sim = SimDisk::new();
+        let bucket = Bucket::create_on(Arc::new(sim.reopen()), env(seed), options()).unwrap();
+        bucket.put(b"key", b"value").unwrap();
+        bucket.close().unwrap();
+        sim.to_bytes()
+    };
+    let (file, other) = (make(1), make(2));
+    let key = key_bytes(KEY_ID);
+    let check = |file: &[u8]| KeyBlock::decode(file).unwrap().key_check;
+    assert_eq!(check(&file), forge::keyed_128(&key, &[b"kvb-key-check-v1", &forge::uuid(&file)]));
+    assert_ne!(check(&file), check(&other), "one key, two buckets");
+    let block = KeyBlock::decode(&file).unwrap();
+    assert_eq!((block.key_id.get(), block.key_no.get()), (KEY_ID, 1));
+    let there: HashSet<&[u8]> = file.windows(8).collect();
+    let guesses = [
+        forge::hash_512(&key)[..16].to_vec(),
+        forge::hash_512(&[&key[..], &forge::uuid(&file)].concat())[..16].to_vec(),
+        forge::hash_128(&key).to_vec(),
+        forge::keyed_128(&key, &[]).to_vec(),
+        forge::keyed_128(&key, &[&forge::uuid(&file)]).to_vec(),
+        forge::keyed_256(&key, &[]).to_vec(),
+        forge::keyed_128(&key, &[b"kvb-hash-wrap-v1", &forge::uuid(&file)]).to_vec(),
+        forge::keyed_128(&key, &[b"kvb-hash-key-v1", &forge::uuid(&file)]).to_vec(),
+        forge::keyed_256(&key, &[b"kvb-mac-key-v1", &forge::uuid(&file)]).to_vec(),
+        key.to_vec(),
+    ];
+    for guess in guesses {
+        assert!(guess.chunks(8).all(|piece| !there.contains(piece)), "{guess:02x?}");
+    }
+    assert!(there.contains(&check(&file)[..8]));
+    assert_eq!(format!("{:?}", Key::new(key)), "Key(..)");
+}
+
+/// Each byte of either copy, and of both, with all CRCs right.
+#[test]
+fn superblock_pages_are_authenticated() {
+    let subject = Subject::new(&options());
+    let last = subject.file.len() - PAGE;
+    let (mut refused, mut forged) = (BTreeSet::new(), 0);
+    for at in 0..PAGE {
+        let change = |pages: &[usize]| {
+            let mut file = subject.file.clone();
+            for page in pages {
+                file[page + at] ^= 1 << (at % 8);
+                forge::repair_page(&mut file, *page);
+            }
+            file
+        };
+        // A CRC is right again at once.
+        if change(&[0]) == subject.file {
+            continue;
+        }
+        forged += 1;
+        match read(&change(&[0])) {
+            Ok(reader) => check_copy(&subject, &reader, last, at),
+            Err(error) => refused.extend(is_typed(&error).then_some(at)),
+        }
+        check_copy(&subject, &read(&change(&[last])).unwrap(), 0, at);
+        let error = read(&change(&[0, last])).map(drop).expect_err("both are forged");
+        assert!(is_typed(&error), "byte {at} of both: {error:?}");
+        let error = open(&change(&[0, last]), 1).map(drop).expect_err("both are forged");
+        assert!(is_typed(&error), "byte {at} of both: {error:?}");
+    }
+    assert!(forged >= PAGE - 20, "{forged}");
+    // Software that is too old is told so, whoever says it.
+    assert!(refused.iter().all(|at| matches!(at, 4..=5 | 36..=43)), "{refused:?}");
+}
+
+fn check_copy(subject: &Subject, reader: &Reader, page: usize, at: usize) {
+    let found = usize::try_from(reader.mount_report().superblock_page).unwrap() * PAGE;
+    assert_eq!(found, page, "byte {at}: a forged copy was believed");
+    let (key, value) = subject.rows.first_key_value().unwrap();
+    assert_eq!(reader.get(key).unwrap().as_deref(), Some(&value[..]), "byte {at}");
+}
+
+/// A slot that leads to an older record of its key, with everything right but the MAC.
+#[test]
+fn a_slot_cannot_lead_to_an_older_record() {
+    let subject = Subject::new(&options());
+    let all = placed(&subject.file);
+    let page = word(&subject.file, 44) * PAGE;
+    assert_eq!(word(&subject.file, 52), 1, "one index page");
+    let mut forged = 0;
+    for new in all.iter().filter(|one| one.kind == PUT && newest(&all, &one.key).seqno == one.seqno)
+    {
+        let slots = (0..128).map(|slot| page + 28 + 16 * slot + 8);
+        let slot = slots.clone().find(|at| word(&subject.file, *at) == new.bytes.start).unwrap();
+        for old in all.iter().filter(|old| old.key == new.key && old.seqno < new.seqno) {
+            let mut file = subject.file.clone();
+            let paddr = u64::try_from(old.bytes.start).unwrap();
+            file[slot..slot + 8].copy_from_slice(&paddr.to_le_bytes());
+            let context = format!("{old:?} for {new:?}");
+            subject.look(&file, &context);
+            // As in a bucket that is not encrypted, and as under another key.
+            forge::sign_index_page(&mut file, page, &[0; 32]);
+            subject.look(&file, &context);
+            forged += 1;
+        }
+    }
+    assert!(forged > 3, "{forged}");
+    believed_slots_are_followed(&subject, &all, page);
+}
+
+/// That the forgery would work: whoever has the key can make a slot lead to an older record.
+fn believed_slots_are_followed(subject: &Subject, all: &[Placed], page: usize) {
+    let new = newest(all, b"key 00");
+    let old = all.iter().find(|one| one.key == new.key && one.seqno < new.seqno).unwrap();
+    let mut file = subject.file.clone();
+    let mut slots = (0..128).map(|slot| page + 28 + 16 * slot + 8);
+    let slot = slots.find(|at| word(&file, *at) == new.bytes.start).unwrap();
+    let paddr = u64::try_from(old.bytes.start).unwrap();
+    file[slot..slot + 8].copy_from_slice(&paddr.to_le_bytes());
+    forge::sign_index_page(&mut file, page, &key_bytes(KEY_ID));
+    let value = read(&file).unwrap().get(&new.key).unwrap().unwrap().to_vec();
+    assert_eq!(value, [1; 40], "the index is not used at all");
+}
+
+/// A bucket whose writer was killed before the index knew any of it.
+fn killed() -> Subject {
+    let sim = SimDisk::new();
+    let options = options().overlay_min(10_000);
+    let bucket = Bucket::create_on(Arc::new(sim.reopen()), env(1), options).unwrap();
+    let (mut rows, mut deleted) = (Rows::new(), BTreeSet::new());
+    for number in 0..260_usize {
+        let key = format!("key {:02}", number * 7 % 80).into_bytes();
+        if number > 100 && number % 9 == 0 && rows.remove(&key).is_some() {
+            bucket.delete(&key).unwrap();
+            deleted.insert(key);
+            continue;
+        }
+        let value = format!("value {number} ").repeat(8).into_bytes();
+        bucket.put(&key, &value).unwrap();
+        deleted.remove(&key);
+        rows.insert(key, value);
+    }
+    // Of the tail nothing is lost here.
+    let file = sim.to_bytes();
+    Subject { file, rows, deleted, is_scanned: true }
+}
+
+/// Each byte of head, run, filter, directory, salt and MACs, with all CRCs right.
+#[test]
+fn side_data_is_authenticated() {
+    let subject = killed();
+    let reader = read(&subject.file).unwrap();
+    assert!(reader.mount_report().runs >= 2, "{:?}", reader.mount_report());
+    assert!(!subject.look(&subject.file, "untouched").is_noticed());
+    let (start, meta) = anatomy::side_data(&subject.file).into_iter().next().unwrap();
+    let len = usize::try_from(meta.head.page_count.get()).unwrap() * PAGE;
+    let extent = start..start + len;
+    let mut places: Vec<(usize, u32)> = (128..128 + 64 + 24 * 5).map(|at| (at, 0)).collect();
+    for section in &meta.sections {
+        let from = usize::try_from(section.offset.get()).unwrap();
+        let to = from + usize::try_from(section.length.get()).unwrap();
+        places.extend((from..to).map(|at| (at, section.kind.get())));
+    }
+    let mut noticed = BTreeMap::new();
+    for (at, section) in places {
+        let mut file = subject.file.clone();
+        file[start + at] ^= 1 << (at % 8);
+        forge::repair_meta(&mut file, &extent);
+        if file == subject.file {
+            continue;
+        }
+        let context = format!("byte {at} of side data, section {section}");
+        let left = subject.look(&file, &context);
+        assert!(!left.is_noticed(), "{context}: what is derived is made again: {left:?}");
+        let rebuilt = read(&file).unwrap().mount_report().runs_rebuilt;
+        *noticed.entry(section).or_insert(0) += rebuilt;
+        let is_needed = matches!(section, meta::SECTION_RUN | meta::SECTION_FILTER);
+        assert!(rebuilt > 0 || !is_needed, "{context}: believed");
+    }
+    for section in [meta::SECTION_RUN, meta::SECTION_FILTER, meta::SECTION_MAC, 0] {
+        assert!(noticed[&section] > 0, "{noticed:?}");
+    }
+    assert!(noticed.contains_key(&meta::SECTION_DIRECTORY), "{noticed:?}");
+}
+
+/// Records that were durable are missed, however the rest is made to look.
+#[test]
+fn the_end_cannot_be_cut_off() {
+    let subject = Subject::new(&options());
+    let all = placed(&subject.file);
+    let tail = all.iter().max_by_key(|one| one.seqno).unwrap().segment;
+    let ring = 3 * PAGE..11 * PAGE;
+    for record in all.iter().filter(|one| one.segment == tail) {
+        for without_ring in [false, true] {
+            let mut file = subject.file.clone();
+            file[record.bytes.start..tail + 4 * PAGE].fill(0);
+            if without_ring {
+                file[ring.clone()].fill(0);
+            }
+            let context = format!("cut before {record:?}");
+            let left = subject.look(&file, &context);
+            assert!(left.is_closed[1] && left.failures > 0, "{context}: {left:?}");
+        }
+    }
+    for len in (0..subject.file.len()).step_by(PAGE) {
+        let context = format!("cut to {len} bytes");
+        let left = subject.look(&subject.file[..len], &context);
+        assert!(left.is_noticed(), "{context}");
+    }
+}
+
+/// An older copy of the whole file opens, and only its numbers show what it is.
+#[test]
+fn stats_show_what_an_older_copy_is() {
+    let sim = SimDisk::new();
+    let bucket = Bucket::create_on(Arc::new(sim.reopen()), env(1), options()).unwrap();
+    bucket.put(b"key", b"old").unwrap();
+    bucket.flush().unwrap();
+    let (copy, before) = (sim.to_bytes(), bucket.stats().unwrap());
+    assert_eq!(before.epoch, root(&copy).epoch.get());
+    assert_eq!(before.commit_seqno, root(&copy).commit_seqno.get());
+    bucket.put(b"key", b"new").unwrap();
+    bucket.flush().unwrap();
+    let after = bucket.stats().unwrap();
+    assert!(after.epoch > before.epoch && after.commit_seqno > before.commit_seqno);
+    bucket.close().unwrap();
+    let back = read(&copy).unwrap();
+    assert_eq!(back.get(b"key").unwrap().as_deref(), Some(&b"old"[..]));
+    let stats = back.stats().unwrap();
+    assert_eq!((stats.epoch, stats.commit_seqno), (before.epoch, before.commit_seqno));
+}
+
+/// Everything a history wrote, to whatever file, and the secrets in it.
+struct Written {
+    blobs: Vec<Vec<u8>>,
+    keys: Vec<Vec<u8>>,
+    values: Vec<Vec<u8>>,
+    /// `Extension.hash_key` as it stood in the files.
+    hash_keys: BTreeSet<[u8; 16]>,
+}
+
+/// Eight bytes as often as they are written.
+type Pieces = HashSet<[u8; 8]>;
+
+impl Written {
+    /// Puts, deletes, compaction, a dictionary if there can be one, a rotation if asked for, a backup and an increment.
+    fn new(options: &Options, trains: bool, rotates: bool) -> Written {
+        let mut random = fastrand::Rng::with_seed(5);
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        let disks: [SimDisk; 3] = std::array::from_fn(|_| SimDisk::new());
+        let shared = |at: usize| -> Arc<dyn Disk> { Arc::new(disks[at].reopen()) };
+        let options = options.clone().durability(Durability::Sync);
+        let bucket = Bucket::create_on(shared(0), env(1), options.clone()).unwrap();
+        let mut fill = |bucket: &Bucket| {
+            for number in 0..150 {
+                let draw = |random: &mut fastrand::Rng| format!("{:016x}", random.u64(..));
+                let key = format!("account/{}", draw(&mut random)).into_bytes();
+                let note = format!("owner {} owes {}; ", draw(&mut random), draw(&mut random));
+                let value = note.repeat(random.usize(1..6)).into_bytes();
+                bucket.put(&key, &value).unwrap();
+                if number % 4 == 0 {
+                    bucket.delete(&key).unwrap();
+                }
+                keys.push(key);
+                values.push(value);
+            }
+        };
+        fill(&bucket);
+        if trains {
+            bucket.train_dictionary(1024).unwrap();
+        }
+        fill(&bucket);
+        bucket.compact(Compact::Full).unwrap();
+        bucket.snapshot().backup_on(shared(1), env(2), options.clone(), &mut quiet).unwrap();
+        fill(&bucket);
+        if rotates {
+            bucket.rotate_key(2).unwrap();
+        }
+        let before = [shared(1)];
+        let snapshot = bucket.snapshot();
+        snapshot.backup_since_on(shared(2), env(3), &before, options, &mut quiet).unwrap();
+        drop(snapshot);
+        bucket.close().unwrap();
+        let mut blobs: Vec<Vec<u8>> = disks.iter().map(SimDisk::to_bytes).collect();
+        let hash_key = |file: &Vec<u8>| {
+            let at = extension::OFFSET + 144;
+            file[at..at + 16].try_into().unwrap()
+        };
+        let hash_keys = blobs.iter().map(hash_key).collect();
+        for sim in &disks {
+            let writes = sim.trace().ops().to_vec().into_iter();
+            blobs.extend(writes.filter_map(|op| match op {
+                Op::Write { data, .. } => Some(data.to_vec()),
+                _ => None,
+            }));
+        }
+        Written { blobs, keys, values, hash_keys }
+    }
+
+    fn pieces(texts: &[Vec<u8>]) -> Pieces {
+        texts
+            .iter()
+            .flat_map(|text| text.windows(8))
+            .map(|piece| piece.try_into().unwrap())
+            .collect()
+    }
+
+    /// Pieces of keys as the numbers of a directory would have them.
+    fn numbers(&self) -> Pieces {
+        let reversed = |piece: [u8; 8]| u64::from_be_bytes(piece).to_le_bytes();
+        Written::pieces(&self.keys).into_iter().map(reversed).collect()
+    }
+
+    fn hashes(&self, hash: impl Fn(&[u8]) -> u64) -> Pieces {
+        let both = |hash: u64| [hash.to_le_bytes(), hash.to_be_bytes()];
+        self.keys.iter().flat_map(|key| both(hash(key))).collect()
+    }
+
+    fn sip(&self, key: &[u8; 16]) -> Pieces {
+        let hasher = SipHasher24::new_with_key(key);
+        self.hashes(|key| hasher.hash(key))
+    }
+
+    /// How often any of them was written.
+    fn count(&self, pieces: &Pieces) -> usize {
+        let windows = self.blobs.iter().flat_map(|blob| blob.windows(8));
+        windows.filter(|window| pieces.contains(*window)).count()
+    }
+
+    /// How often keys, values, numbers, XXH3 hashes and SipHashes under zeros and under the stored keys were written.
+    fn counts(&self) -> [usize; 6] {
+        let stored: Pieces = self.hash_keys.iter().flat_map(|key| self.sip(key)).collect();
+        [
+            self.count(&Written::pieces(&self.keys)),
+            self.count(&Written::pieces(&self.values)),
+            self.count(&self.numbers()),
+            self.count(&self.hashes(xxh3_64)),
+            self.count(&self.sip(&[0; 16])),
+            self.count(&stored),
+        ]
+    }
+}
+
+/// Nothing that is written, to the bucket, a backup or an increment, shows a key, a value, or a hash that can be computed.
+#[test]
+fn nothing_is_to_be_seen() {
+    let zstd = |options: Options| options.compression(Compression::Zstd);
+    for (options, trains, rotates) in [
+        (options(), false, false),
+        (options(), false, true),
+        (options().directories(false), false, false),
+        (zstd(options()), true, true),
+    ] {
+        assert_eq!(Written::new(&options, trains, rotates).counts(), [0; 6]);
+    }
+    // What is looked for is there if nobody hides it.
+    let [keys, values, numbers, xxh3, ..] = Written::new(&plain(), false, false).counts();
+    assert!(keys > 0 && values > 0 && numbers > 0 && xxh3 > 0);
+    let hidden = Written::new(&zstd(plain()), true, false).counts();
+    assert!(hidden[1] > 0, "a dictionary shows values");
+    let keyed = Written::new(&plain().hash(HashKind::SipHash), false, false).counts();
+    assert!(keyed[5] > 0, "{keyed:?}");
+}
+
+/// Without compression a stored value is as long as the value; with it, contents show in lengths.
+#[test]
+fn lengths_tell_nothing_without_compression() {
+    let make = |options: Options| {
+        let sim = SimDisk::new();
+        let bucket = Bucket::create_on(Arc::new(sim.reopen()), env(1), options).unwrap();
+        bucket.put(b"dull", [b'a'; 500]).unwrap();
+        let mut random = fastrand::Rng::with_seed(1);
+        bucket.put(b"wild", std::array::from_fn::<u8, 500, _>(|_| random.u8(..))).unwrap();
+        bucket.compact(Compact::Full).unwrap();
+        let training = bucket.train_dictionary(1024).map(drop);
+        bucket.close().unwrap();
+        (sim.to_bytes(), training)
+    };
+    let lens = |file: &[u8]| -> Vec<(u8, u32)> {
+        let headers =
+            placed(file).into_iter().map(|one| *RecordHeader::of(&file[one.bytes]).unwrap());
+        headers.map(|header| (header.form(), header.val_len.get())).collect()
+    };
+    let (file, training) = make(options());
+    assert!(matches!(training, Err(Error::Invalid(_))), "{training:?}");
+    assert_eq!(root(&file).flags.get() & FLAG_ZSTD, 0);
+    let all = lens(&file);
+    assert!(all.len() >= 2 && all.iter().all(|one| *one == (0, 500)), "{all:?}");
+    let (file, _) = make(options().compression(Compression::Zstd));
+    let all = lens(&file);
+    assert!(all.iter().any(|one| one.1 < 100) && all.contains(&(0, 500)), "{all:?}");
+}
+
+/// What users must know is on the format page.
+#[test]
+fn the_format_page_tells() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/format/kvb.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    for sentence in [
+        "CRCs are against accidents only.",
+        "do not compress values of which a part is chosen by someone who must not learn the rest",
+        "can put back an older copy of all of it, which nobody can tell from the file alone",
+        "`epoch` and `commit_seqno` show it to whoever remembers them",
+        "Such segments are read and never written",
+    ] {
+        assert!(page.contains(sentence), "{sentence}");
+    }
+}
+
+/// Set in the process that reads: the bucket's path.
+const READER: &str = "KVB_TEST_ROTATION_READER";
+
+fn steady_row(number: usize) -> (String, Vec<u8>) {
+    (format!("steady {number:03}"), format!("value {number} ").repeat(1 + number % 30).into_bytes())
+}
+
+/// Reads rows that do not change, until a file beside the bucket tells to stop. Gives how often it read them all.
+fn read_beside(path: &Path) -> u64 {
+    let reader = Reader::open_with(path, Options::default().keys(keys())).unwrap();
+    println!("ready");
+    for round in 1.. {
+        for number in 0..200 {
+            let (key, value) = steady_row(number);
+            let found = reader.get(&key).unwrap_or_else(|error| panic!("{key}: {error}"));
+            assert_eq!(found.as_deref(), Some(&value[..]), "{key}");
+        }
+        let snapshot = reader.snapshot().unwrap();
+        let rows = snapshot.scan(b"steady").map(|row| row.unwrap());
+        for (number, row) in rows.enumerate() {
+            let (key, value) = steady_row(number);
+            assert_eq!((row.key(), row.value()), (key.as_bytes(), &value[..]));
+        }
+        assert_eq!(snapshot.scan(b"steady").count(), 200);
+        drop(snapshot);
+        println!("round {round}");
+        if path.with_extension("stop").exists() {
+            return round;
+        }
+    }
+    unreachable!("rounds have no end")
+}
+
+/// A reader in another process gets right answers while keys are rotated, with compaction and writes beside.
+#[test]
+fn readers_in_another_process_see_rotations() {
+    if let Some(path) = std::env::var_os(READER) {
+        println!("rounds {}", read_beside(Path::new(&path)));
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("bucket.kvb");
+    let options = options().durability(Durability::Relaxed);
+    let bucket = Bucket::create(&path, options).unwrap();
+    for number in 0..200 {
+        let (key, value) = steady_row(number);
+        bucket.put(key, value).unwrap();
+    }
+    bucket.flush().unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["readers_in_another_process_see_rotations", "--exact", "--nocapture"])
+        .env(READER, &path)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+    let mut wait = |what: &str| lines.find(|line| line.contains(what)).expect("the reader goes on");
+    wait("ready");
+    for id in [2, 3, 4] {
+        wait("round");
+        for number in 0..100 {
+            bucket.put(format!("other {number}"), format!("{id}").repeat(100)).unwrap();
+        }
+        while !bucket.rotate_key(id).unwrap().is_complete {
+            std::thread::yield_now();
+        }
+        wait("round");
+    }
+    std::fs::write(path.with_extension("stop"), b"").unwrap();
+    wait("rounds");
+    assert!(child.wait().unwrap().success());
+    bucket.close().unwrap();
+    let with = |id| Options::default().keys(Keyring::new().with(id, Key::new(key_bytes(id))));
+    let refused = Reader::open_with(&path, with(1)).map(drop).unwrap_err();
+    assert!(matches!(refused, Error::KeyMissing { id: 4 }), "{refused:?}");
+    let reader = Reader::open_with(&path, with(4)).unwrap();
+    assert_eq!(reader.snapshot().unwrap().scan(b"").count(), 300);
 }

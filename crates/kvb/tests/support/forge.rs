@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use blake2::digest::consts::{U16, U24, U32};
+use blake2::digest::consts::{U16, U24, U32, U64};
 use blake2::digest::{FixedOutput, KeyInit, Mac};
 use blake2::{Blake2b, Blake2bMac, Digest};
 use chacha20poly1305::{AeadInOut, XChaCha20Poly1305};
@@ -26,6 +26,14 @@ pub(crate) fn keyed_256(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     let mut mac = Blake2bMac::<U32>::new_from_slice(key).unwrap();
     parts.iter().for_each(|part| Mac::update(&mut mac, part));
     mac.finalize_fixed().into()
+}
+
+pub(crate) fn hash_128(bytes: &[u8]) -> [u8; 16] {
+    Blake2b::<U16>::digest(bytes).into()
+}
+
+pub(crate) fn hash_512(bytes: &[u8]) -> [u8; 64] {
+    Blake2b::<U64>::digest(bytes).into()
 }
 
 /// The uuid of a file as it stands there.
