@@ -21,6 +21,7 @@
 //! | 13 | a rotation leaves nothing under the old key | `readers_in_another_process_see_rotations` | `rotate.rs`, `crash.rs` |
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
+#![allow(clippy::print_stdout, reason = "a process that reads tells how far it is")]
 
 #[path = "support/anatomy.rs"]
 mod anatomy;
@@ -672,8 +673,8 @@ impl Histories {
         let durability = [Durability::Relaxed, Durability::SyncOnce, Durability::Sync];
         bucket.commit_with(batch, durability[self.random.usize(..3)])?;
         match self.random.u8(0..60) {
-            0..=2 => drop(bucket.compact(Compact::Full)?),
-            3 => drop(bucket.compact(Compact::LowSpace)?),
+            0..=2 => bucket.compact(Compact::Full).map(|_| ())?,
+            3 => bucket.compact(Compact::LowSpace).map(|_| ())?,
             4 => bucket.flush()?,
             5 => {
                 let block = KeyBlock::decode(&sim.to_bytes()).unwrap();
@@ -725,7 +726,7 @@ fn no_nonce_is_used_twice() {
     let random = fastrand::Rng::with_seed(11);
     let mut histories = Histories { ledger: Ledger::default(), random, lived: Vec::new() };
     histories.live(None, Used::default());
-    for round in 0..70 {
+    for round in 0..160 {
         let (image, used) = histories.draw();
         // Some images are copied, and both copies go on.
         for _ in 0..=usize::from(round % 3 == 0) {
@@ -969,7 +970,7 @@ fn killed() -> Subject {
     Subject { file, rows, deleted, is_scanned: true }
 }
 
-/// Each byte of head, run, filter, directory, salt and MACs, with all CRCs right.
+/// Bytes of head, run, filter, directory, salt and MACs, with all CRCs right.
 #[test]
 fn side_data_is_authenticated() {
     let subject = killed();
@@ -983,7 +984,8 @@ fn side_data_is_authenticated() {
     for section in &meta.sections {
         let from = usize::try_from(section.offset.get()).unwrap();
         let to = from + usize::try_from(section.length.get()).unwrap();
-        places.extend((from..to).map(|at| (at, section.kind.get())));
+        // One MAC is over all of them.
+        places.extend((from..to).step_by(5).map(|at| (at, section.kind.get())));
     }
     let mut noticed = BTreeMap::new();
     for (at, section) in places {
