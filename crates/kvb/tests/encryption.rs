@@ -12,11 +12,11 @@
 //! | 4 | copies that part have other salts; segments without a salt can be read | `no_nonce_is_used_twice`, `segments_without_a_salt_can_be_read` | vectors |
 //! | 5 | every byte of a record's header is authenticated | `every_bit_of_a_header_is_authenticated` | `foreign.rs` |
 //! | 6 | keys and values are not to be seen | `nothing_is_to_be_seen` | `rotate.rs` |
-//! | 7 | a DELETE cannot be made, changed or taken back; records stay where they were written | `every_bit_of_a_header_is_authenticated`, `records_cannot_be_moved` | `foreign.rs` |
+//! | 7 | a DELETE cannot be made, changed or taken back; records stay where they were written | `every_bit_of_a_header_is_authenticated`, `records_cannot_be_moved`, `records_copied_within_a_segment_do_not_bring_older_rows_back`, `compaction_does_not_drop_what_it_cannot_read` | `foreign.rs` |
 //! | 8 | hashes cannot be computed without the key | `nothing_is_to_be_seen` | |
 //! | 9 | a wrong or missing key is told at once, by its id | `only_the_right_key_opens`, `the_check_value_tells_nothing_else` | `foreign.rs`, `rotate.rs` |
 //! | 10 | CRCs are against accidents only, and the format page says so | `the_format_page_tells`; all forgeries here have right CRCs | |
-//! | 11 | superblocks, index and side data are believed only under their MACs; what was durable cannot be cut off | `superblock_pages_are_authenticated`, `a_slot_cannot_lead_to_an_older_record`, `side_data_is_authenticated`, `the_end_cannot_be_cut_off`, `stats_show_what_an_older_copy_is` | `foreign.rs`, `rot.rs` |
+//! | 11 | superblocks, index and side data are believed only under their MACs; what was durable cannot be cut off | `superblock_pages_are_authenticated`, `a_slot_cannot_lead_to_an_older_record`, `side_data_is_authenticated`, `the_end_cannot_be_cut_off`, `older_records_of_the_tail_do_not_come_back`, `stats_show_what_an_older_copy_is` | `foreign.rs`, `rot.rs` |
 //! | 12 | without compression no length depends on contents; the leak of compression is documented | `lengths_tell_nothing_without_compression`, `the_format_page_tells` | |
 //! | 13 | a rotation leaves nothing under the old key | `readers_in_another_process_see_rotations` | `rotate.rs`, `crash.rs` |
 
@@ -332,7 +332,7 @@ fn records_cannot_be_moved() {
 
 /// Records that took the places of others in their own segment do not keep those from hiding older ones in a scan.
 #[test]
-#[ignore = "a scan gives rows that were replaced, without an error, if a record was copied over the newer one"]
+#[ignore = "a scan leaves rows out, or gives replaced ones, without an error: it believes the key of a record at another place"]
 fn records_copied_within_a_segment_do_not_bring_older_rows_back() {
     let subject = Subject::new(&options());
     let all = placed(&subject.file);
@@ -340,6 +340,27 @@ fn records_copied_within_a_segment_do_not_bring_older_rows_back() {
     let own: Vec<&Placed> = all.iter().filter(|one| one.segment == first).collect();
     copy_within(&subject, &own);
     swap_neighbours(&subject, &own);
+}
+
+/// What compaction and rotation cannot read is not gone for good behind anyone's back.
+#[test]
+#[ignore = "compaction drops a row without an error, for the same reason"]
+fn compaction_does_not_drop_what_it_cannot_read() {
+    let subject = Subject::new(&options());
+    let all = placed(&subject.file);
+    // The one record of its key, under one that was replaced.
+    let (from, to) = (newest(&all[..20], b"key 03"), newest(&all, b"key 04"));
+    let mut file = subject.file.clone();
+    file.copy_within(from.bytes.clone(), to.bytes.start);
+    for rotates in [false, true] {
+        let bucket = open(&file, 1).unwrap();
+        let done = match rotates {
+            true => bucket.rotate_key(2).map(|_| ()),
+            false => bucket.compact(Compact::Full).map(|_| ()),
+        };
+        let found = bucket.get(b"key 04").map(|value| value.is_some());
+        assert!(matches!(found, Err(Error::Corrupt(_))), "{done:?}, then {found:?}");
+    }
 }
 
 /// The same of a tail in which a key is twice: what is left of it must not hide what the image knows.
