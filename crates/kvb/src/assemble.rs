@@ -78,7 +78,7 @@ pub(crate) fn assemble(
             overlay_min: options.overlay_min,
             read_only,
             tail_damage,
-            is_blind: tail_damage.is_some() && view.image.place.seqno < parts.durable_seqno,
+            durable_seqno: parts.durable_seqno,
         },
         bulletin,
         hash,
@@ -275,8 +275,9 @@ fn build_view(
             Layer::Rescanned(segment) => load_segment(segment, geometry, image_seqno, set)?,
         }
     }
-    // A reader never seals the tail, so if it has to give up the image, only the overlay knows of these.
-    let known_seqno = if read_only { 0 } else { image_seqno };
+    // A reader never seals the tail, so if it has to give up the image, only the overlay knows of these. Where the tail
+    // is damaged, the image may know newer ones.
+    let known_seqno = if read_only && report.damage.is_none() { 0 } else { image_seqno };
     for segment in &parts.tail.segments {
         load_segment(segment, geometry, known_seqno, set)?;
     }

@@ -90,8 +90,8 @@ pub(crate) struct Mode {
     pub(crate) read_only: bool,
     /// Durable records of the tail are lost, so that scans would miss them.
     pub(crate) tail_damage: Option<Corrupt>,
-    /// And the image does not know them either, so that lookups would miss them too.
-    pub(crate) is_blind: bool,
+    /// Up to this seqno. An image that does not know that much would miss them too.
+    pub(crate) durable_seqno: u64,
 }
 
 /// The end of the committed log.
@@ -231,7 +231,13 @@ impl Core {
     /// Fails if what is lost may be newer than whatever a lookup finds.
     #[inline]
     pub(crate) fn check_lookup(&self) -> Result<()> {
-        if self.mode.is_blind { self.check_scan() } else { Ok(()) }
+        if self.mode.tail_damage.is_none() { Ok(()) } else { self.check_image() }
+    }
+
+    #[cold]
+    fn check_image(&self) -> Result<()> {
+        let is_known = self.view.load().image.place.seqno >= self.mode.durable_seqno;
+        if is_known { Ok(()) } else { self.check_scan() }
     }
 
     /// Fails if what is lost may be newer than whatever a scan finds.

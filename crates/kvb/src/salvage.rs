@@ -186,7 +186,7 @@ impl Salvage<'_> {
     }
 
     fn lose(&mut self, at: u64, len: u64, seqno: Option<u64>, meaning: &'static str) {
-        let known = self.hash.and_then(|hash| self.log.sound_head(at, &hash));
+        let known = self.hash.and_then(|hash| self.log.likely_head(at, &hash));
         let key = known.as_ref().map(|head| head.key().to_vec());
         let seqno = seqno.or_else(|| known.as_ref().map(Opened::seqno));
         self.lost.push(Lost { at, len, seqno, key, meaning });

@@ -332,7 +332,6 @@ fn records_cannot_be_moved() {
 
 /// Records that took the places of others in their own segment do not keep those from hiding older ones in a scan.
 #[test]
-#[ignore = "a scan leaves rows out, or gives replaced ones, without an error: it believes the key of a record at another place"]
 fn records_copied_within_a_segment_do_not_bring_older_rows_back() {
     let subject = Subject::new(&options());
     let all = placed(&subject.file);
@@ -344,7 +343,6 @@ fn records_copied_within_a_segment_do_not_bring_older_rows_back() {
 
 /// What compaction and rotation cannot read is not gone for good behind anyone's back.
 #[test]
-#[ignore = "compaction drops a row without an error, for the same reason"]
 fn compaction_does_not_drop_what_it_cannot_read() {
     let subject = Subject::new(&options());
     let all = placed(&subject.file);
@@ -365,7 +363,6 @@ fn compaction_does_not_drop_what_it_cannot_read() {
 
 /// The same of a tail in which a key is twice: what is left of it must not hide what the image knows.
 #[test]
-#[ignore = "a reader of a damaged tail gives the older value of a key that is in the tail twice"]
 fn older_records_of_the_tail_do_not_come_back() {
     let subject = Subject::build(&options(), true);
     let all = placed(&subject.file);

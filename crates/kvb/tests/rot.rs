@@ -113,7 +113,12 @@ fn subject(name: &'static str, options: Options, is_compacted: bool, has_book: b
     for number in (0..24).step_by(3) {
         maker.put(&bucket, &format!("key {number:02}"), &value(100 + number));
     }
+    // Replaced and deleted where nothing but the tail has them.
+    maker.put(&bucket, "twice", b"the first time");
+    maker.put(&bucket, "gone", b"for a while");
     maker.put(&bucket, "", b"empty key");
+    maker.put(&bucket, "twice", b"the second time");
+    maker.delete(&bucket, "gone");
     bucket.close().unwrap();
     let file = maker.disk.to_bytes();
     let records = records(&file);
