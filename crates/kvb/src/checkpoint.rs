@@ -162,8 +162,8 @@ impl Keeper {
             max_value: U32::new(fixed.max_value),
             segment_page_max: U32::new(u32::try_from(fixed.segment_page_max).unwrap_or(u32::MAX)),
             hash_key: match sealed {
-                Some((keys, _)) => keys.current.wrap_hash_key(fixed.hash_key),
-                None => fixed.hash_key,
+                Some((keys, _)) => keys.current.wrap_hash_key(fixed.hash_key.0),
+                None => fixed.hash_key.0,
             },
             roster_crc32c: U32::new(roster_crc),
             bulletin_page: U64::new(fixed.bulletin_page),

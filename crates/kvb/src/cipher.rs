@@ -273,7 +273,7 @@ mod tests {
     use crate::format::meta::{Meta, MetaHead, SECTION_MAC, Section};
     use crate::format::record::{self, Stamp};
     use crate::format::{book, index_page, stored};
-    use crate::hash::KeyHash;
+    use crate::hash::{HashKey, KeyHash};
     use crate::vault::{Keys, seal_index_page};
 
     const VECTORS: &str = include_str!("../../../vectors/kvb/sealed.json");
@@ -396,7 +396,7 @@ mod tests {
     #[test]
     fn records_are_sealed_and_opened() {
         let key = current();
-        let hash = KeyHash::sip(&key.hash_key());
+        let hash = KeyHash::sip(&HashKey(key.hash_key()));
         for entry in list("records") {
             let what = &entry["what"];
             let cipher = key.segment(number(&entry["seg_id"]), salt(&entry));

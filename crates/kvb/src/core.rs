@@ -21,7 +21,7 @@ use crate::format::extension::HASH_XXH3;
 use crate::format::record::ENC_AEAD;
 use crate::format::roster::NamedExtent;
 use crate::format::superblock::{FLAG_ENCRYPTED, FLAG_NO_DIRECTORY};
-use crate::hash::KeyHash;
+use crate::hash::{HashKey, KeyHash};
 use crate::keeper::Keeper;
 use crate::keys::KeyProvider;
 use crate::log::Log;
@@ -42,7 +42,7 @@ pub(crate) struct Fixed {
     pub(crate) uuid: (u64, u64),
     pub(crate) created_unix_ns: u64,
     pub(crate) flags: u64,
-    pub(crate) hash_key: [u8; 16],
+    pub(crate) hash_key: HashKey,
     pub(crate) hash_kind: u16,
     pub(crate) max_value: u32,
     pub(crate) segment_page_max: u64,

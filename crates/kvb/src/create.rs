@@ -18,6 +18,7 @@ use crate::format::extension::{HASH_HIDDEN, HASH_SIP, HASH_XXH3};
 use crate::format::superblock::{
     FLAG_ENCRYPTED, FLAG_EXTENSION, FLAG_NO_DIRECTORY, FLAG_SIPHASH, FLAG_ZSTD,
 };
+use crate::hash::HashKey;
 use crate::image::ImagePlace;
 use crate::keeper::{Keeper, no_space_or};
 use crate::merge::image_head;
@@ -70,7 +71,7 @@ pub(crate) fn create(disk: &Arc<dyn Disk>, env: &Arc<dyn Env>, options: &Options
         uuid,
         created_unix_ns: env.unix_ns(),
         flags,
-        hash_key,
+        hash_key: HashKey(hash_key),
         hash_kind,
         max_value: options.max_value,
         segment_page_max: geometry.pages(options.segment_bytes_max),

@@ -11,7 +11,7 @@ use std::io;
 use zeroize::Zeroize;
 
 /// 256 bits of key. They are overwritten when it is dropped, and never printed.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Key([u8; 32]);
 
 impl Key {

@@ -23,6 +23,7 @@ use crate::format::meta::{self, Meta};
 use crate::format::roster::{NAMED_LOG, NamedExtent, SEGMENT_FLAGS, SegmentEntry};
 use crate::format::segment::{Kind, SegmentHeader};
 use crate::format::superblock::FLAG_INCREMENT;
+use crate::hash::HashKey;
 use crate::image::ImagePlace;
 use crate::keeper::TablePlace;
 use crate::log::Log;
@@ -235,10 +236,10 @@ pub(crate) fn fixed(root: &Root) -> Fixed {
         uuid: (superblock.file_uuid_hi.get(), superblock.file_uuid_lo.get()),
         created_unix_ns: superblock.created_unix_ns.get(),
         flags: superblock.flags.get(),
-        hash_key: match &root.locked {
+        hash_key: HashKey(match &root.locked {
             Some((_, keys)) => keys.current.wrap_hash_key(extension.hash_key),
             None => extension.hash_key,
-        },
+        }),
         hash_kind: extension.hash_kind.get(),
         max_value: extension.max_value.get(),
         segment_page_max: u64::from(extension.segment_page_max.get()),

@@ -22,7 +22,7 @@ use crate::format::meta;
 use crate::format::record::{DELETE, ENC_RAW};
 use crate::format::roster::NAMED_LOG;
 use crate::format::segment::{Kind, SegmentHeader};
-use crate::format::superblock::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
+use crate::format::superblock::{FLAG_INCREMENT, PAGE_SIZE_MAX, PAGE_SIZE_MIN};
 use crate::key_sort::{Item, chunk, sort_by_key};
 use crate::log::Log;
 use crate::mount::{self, load_table};
@@ -164,6 +164,12 @@ impl Plan {
             Err(Error::Corrupt(_) | Error::Invalid(_)) => load_cut_off(&*disk, len, unlock)?,
             Err(error) => return Err(error),
         };
+        let flags = root.as_ref().map_or(0, |root| root.superblock.flags.get());
+        if flags & FLAG_INCREMENT != 0 && !report.is_sound {
+            return Err(Error::Invalid(
+                "the file has only what changed since a backup: that cannot be repaired, take it anew",
+            ));
+        }
         let vault = root.as_ref().and_then(|root| root.locked.as_ref());
         let vault = vault.map(|(_, keys)| Vault::new(keys.clone()));
         let plain = Log::new(Arc::clone(&disk), len, None)?;

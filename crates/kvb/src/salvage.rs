@@ -186,7 +186,7 @@ impl Salvage<'_> {
     }
 
     fn lose(&mut self, at: u64, len: u64, seqno: Option<u64>, meaning: &'static str) {
-        let known = self.hash.and_then(|hash| self.log.likely_head(at, &hash));
+        let known = self.hash.as_ref().and_then(|hash| self.log.likely_head(at, hash));
         let key = known.as_ref().map(|head| head.key().to_vec());
         let seqno = seqno.or_else(|| known.as_ref().map(Opened::seqno));
         self.lost.push(Lost { at, len, seqno, key, meaning });
@@ -348,7 +348,7 @@ impl Salvage<'_> {
         if !follows(&first, last_seqno, lost) {
             return false;
         }
-        match self.hash {
+        match &self.hash {
             _ if self.log.vault().is_some() => return true,
             Some(hash @ KeyHash::Sip(_)) => {
                 return hash.hash64(first.key()) == first.header.hash64.get();

@@ -135,6 +135,7 @@ pub fn verify_on(
     options: Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Verification> {
+    let options = Options { takes_increments: true, ..options };
     let reader = match Reader::open_on_with(Arc::clone(&disk), env, options) {
         Ok(reader) => reader,
         Err(Error::Corrupt(Corrupt { what, at })) => {

@@ -261,3 +261,28 @@ fn a_file_in_the_way_stays_until_the_copy_is_whole() {
     let nowhere = bucket.snapshot().backup(dir.path().join("no/such/dir.kvb"), &mut quiet);
     assert!(matches!(nowhere, Err(Error::Io { .. })), "{nowhere:?}");
 }
+
+#[test]
+fn an_increment_can_be_verified_and_not_repaired() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |file: &str| dir.path().join(file);
+    let bucket = Bucket::create(path("bucket.kvb"), Options::default()).unwrap();
+    let mut history = History { rng: Rng::with_seed(10), keys: 50 };
+    history.go_on(&bucket, 20);
+    bucket.snapshot().backup(path("0.kvb"), &mut quiet).unwrap();
+    history.go_on(&bucket, 20);
+    bucket.snapshot().backup_since(path("1.kvb"), &[path("0.kvb")], &mut quiet).unwrap();
+    let found = kvb::verify(path("1.kvb"), Options::default(), &mut quiet).unwrap();
+    assert!(found.findings.is_empty(), "{found:?}");
+    let mut file = std::fs::read(path("1.kvb")).unwrap();
+    let at = file.windows(4).rposition(|window| window == b"key ").unwrap();
+    file[at] ^= 1;
+    std::fs::write(path("1.kvb"), &file).unwrap();
+    let found = kvb::verify(path("1.kvb"), Options::default(), &mut quiet).unwrap();
+    assert!(!found.is_sound());
+    // A bucket made of it would have lost what was deleted.
+    let to = kvb::RepairTo::New(path("mended.kvb"));
+    let refused = kvb::repair(path("1.kvb"), &to, Options::default(), &mut quiet);
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    assert!(!path("mended.kvb").exists());
+}
