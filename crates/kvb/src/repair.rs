@@ -31,6 +31,7 @@ use crate::options::{Compression, Options};
 use crate::ring::read_ring;
 use crate::root::{Root, SEQNO_LIMIT, Unlock, choose, load_copy, load_cut_off};
 use crate::salvage::{Found, Lost, Salvage, Site, drop_uncommitted, walk};
+use crate::text::Text;
 use crate::vault::{Keys, Vault};
 use crate::verify::{Finding, Progress, Verification, verify_on};
 
@@ -232,7 +233,7 @@ impl Plan {
     fn newest(&self) -> Vec<Found> {
         let key = |id: u32| {
             let found = usize::try_from(id).ok().and_then(|id| self.found.get(id));
-            found.map_or_else(Vec::new, |found| self.log.key(found.paddr).to_vec())
+            found.map_or(Text::lent(&[]), |found| self.log.key(found.paddr))
         };
         let mut items: Vec<Item> = (0_u32..)
             .zip(&self.found)

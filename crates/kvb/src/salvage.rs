@@ -266,6 +266,7 @@ impl Salvage<'_> {
             }
             None => u64::try_from(SegmentHeader::SIZE).unwrap_or(0),
         };
+        let stretch = Stretch { start, end, anchors: &anchors };
         let (mut last_seqno, mut lost_at_most) = (None, 0);
         while at + RECORD_MIN <= end {
             if let Some(record) = self.log.record_within(start + at, end - at)
@@ -286,7 +287,7 @@ impl Salvage<'_> {
             let hop = hop.filter(|hop| at + hop <= end);
             let next = match hop {
                 Some(hop) => Some(at + hop),
-                None => self.resync(start, at, end, &anchors, last_seqno, lost_at_most),
+                None => self.resync(&stretch, at, last_seqno, lost_at_most),
             };
             let to = next.unwrap_or(end);
             if next.is_some() || footer.is_some() {
@@ -310,13 +311,14 @@ impl Salvage<'_> {
     /// The next place behind the damage at `at` from which on there are records again.
     fn resync(
         &self,
-        start: u64,
+        stretch: &Stretch<'_>,
         at: u64,
-        end: u64,
-        anchors: &HashSet<u64>,
         last_seqno: Option<u64>,
         lost_at_most: u64,
     ) -> Option<u64> {
+        let Stretch { start, end, .. } = *stretch;
+        // Places from which no way leads on; many ways may meet there.
+        let mut dead_ends = HashSet::new();
         (at + 1..end.saturating_sub(RECORD_MIN - 1)).find(|offset| {
             let header = self.log.header(start + offset);
             // Cheap to ask, and nearly always no.
@@ -326,7 +328,7 @@ impl Salvage<'_> {
                     && header.seqno.get() < SEQNO_LIMIT
             });
             let lost = lost_at_most + (offset - at) / RECORD_MIN + 1;
-            is_likely && self.is_own(start, *offset, end, anchors, last_seqno, lost)
+            is_likely && self.is_own(stretch, *offset, last_seqno, lost, &mut dead_ends)
         })
     }
 
@@ -335,13 +337,13 @@ impl Salvage<'_> {
     /// place that is known.
     fn is_own(
         &self,
-        start: u64,
+        stretch: &Stretch<'_>,
         offset: u64,
-        end: u64,
-        anchors: &HashSet<u64>,
         last_seqno: Option<u64>,
         lost: u64,
+        dead_ends: &mut HashSet<u64>,
     ) -> bool {
+        let Stretch { start, end, anchors } = *stretch;
         let Some(first) = self.log.record_within(start + offset, end - offset) else {
             return false;
         };
@@ -355,15 +357,26 @@ impl Salvage<'_> {
             }
             _ => {}
         }
+        let mut way = Vec::new();
         let mut at = offset;
-        while !anchors.contains(&at) {
-            let Some(header) = self.log.bytes(start + at, RecordHeader::SIZE) else { return true };
-            match RecordHeader::decode(header).map(RecordHeader::record_len) {
-                Some(len) if at + len <= end => at += len,
-                _ => return anchors.is_empty() && self.is_empty_from(start + at, end + start),
+        let leads_on = loop {
+            if anchors.contains(&at) {
+                break true;
             }
+            if dead_ends.contains(&at) {
+                break false;
+            }
+            way.push(at);
+            let Some(bytes) = self.log.bytes(start + at, RecordHeader::SIZE) else { break true };
+            match RecordHeader::decode(bytes).map(RecordHeader::record_len) {
+                Some(len) if at + len <= end => at += len,
+                _ => break anchors.is_empty() && self.is_empty_from(start + at, end + start),
+            }
+        };
+        if !leads_on {
+            dead_ends.extend(way);
         }
-        true
+        leads_on
     }
 
     /// Offset and contents of the footer, if it can be found from the segment's end.
@@ -378,8 +391,16 @@ impl Salvage<'_> {
             header.map(|header| header.segment_size.get()).filter(|size| *size > 0 && *size <= len);
         let ends = match size {
             Some(size) => size..size + 1,
-            // Somewhere in the last page, in front of zeros.
-            None => len.saturating_sub(self.geometry.page_size)..len + 1,
+            // In front of the zeros that fill the last page; its CRC may end with some itself.
+            None => {
+                let page = self.log.bytes_at_most(
+                    start + len.saturating_sub(self.geometry.page_size),
+                    self.geometry.page_size,
+                )?;
+                let zeros = page.iter().rev().take_while(|byte| **byte == 0).count();
+                let end = len.saturating_sub(u64::try_from(zeros).ok()?);
+                end..(end + 4).min(len) + 1
+            }
         };
         let head = u64::try_from(FooterHead::SIZE + 4).ok()?;
         let pair = u64::try_from(SparsePair::SIZE).ok()?;
@@ -495,6 +516,17 @@ impl Salvage<'_> {
             bytes.and_then(RecordHeader::decode).is_some() && self.is_record(at, end - at)
         })
     }
+}
+
+/// Where records of a segment are looked for.
+#[derive(Clone, Copy)]
+struct Stretch<'a> {
+    /// Where the segment starts.
+    start: u64,
+    /// Offset behind its last record.
+    end: u64,
+    /// Offsets at which records start for certain, and where they end.
+    anchors: &'a HashSet<u64>,
 }
 
 /// What side data says.

@@ -1,6 +1,6 @@
 //! The index image against the log, both ways.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -16,6 +16,9 @@ use crate::view::View;
 
 /// Keys between two reports of progress.
 const REPORT_EVERY: u64 = 1 << 12;
+
+/// Registered segments by where they start.
+type Starts<'a> = HashMap<u64, &'a Arc<Sealed>>;
 
 /// What slots should be there, as a count and a sum that does not depend on their order.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -106,6 +109,9 @@ impl Verifier<'_> {
                 merge.add(Arc::new(Level::of(part)), Bound::Unbounded);
             }
         }
+        let geometry = core.geometry();
+        let starts: Starts<'_> =
+            view.segments.sealed.iter().map(|one| (one.start(geometry), one)).collect();
         let total = self.found.record_bytes;
         let (mut slots, mut keys, mut done) = (Slots::default(), 0_u64, 0);
         while let Some(head) = merge.next(|_| true) {
@@ -121,7 +127,7 @@ impl Verifier<'_> {
             if let Some((paddr, _)) = found {
                 slots.add(hash, paddr);
             }
-            match self.judge(view, &head, found.map(|(_, seqno)| seqno)) {
+            match self.judge(view, &starts, &head, found.map(|(_, seqno)| seqno)) {
                 Some(meaning) => self.derived(What::IndexPage, head.paddr, meaning),
                 None => {
                     if let (Some(right), Some((paddr, _))) = (right.as_deref_mut(), found) {
@@ -134,10 +140,14 @@ impl Verifier<'_> {
     }
 
     /// What is wrong with what the index says of a key, whose newest record is given.
-    fn judge(&self, view: &View, head: &Head<'_>, slot_seqno: Option<u64>) -> Option<&'static str> {
-        let geometry = self.core.geometry();
-        let of = |one: &&Arc<Sealed>| one.start(geometry) == head.segment;
-        let sealed = view.segments.sealed.iter().find(of);
+    fn judge(
+        &self,
+        view: &View,
+        starts: &Starts<'_>,
+        head: &Head<'_>,
+        slot_seqno: Option<u64>,
+    ) -> Option<&'static str> {
+        let sealed = starts.get(&head.segment).copied();
         let is_put = head.record.header.kind != DELETE && !sealed.is_some_and(|one| one.is_guard());
         if head.seqno() > view.image.place.seqno {
             // Runs or the tail tell of it, whatever the image knew.
