@@ -75,6 +75,15 @@ impl FileDisk {
         Self::over(OpenOptions::new().read(true).open(path)?, Access::Read)
     }
 
+    /// True if a name leads to this very file, whatever way it goes.
+    pub fn is_at(&self, path: impl AsRef<Path>) -> io::Result<bool> {
+        let there = match std::fs::metadata(path.as_ref()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            there => there?,
+        };
+        Ok(platform::is_same(&self.file.metadata()?, &there))
+    }
+
     /// Gives a file another name in the same directory, in place of whatever had it, atomically and durably. The file
     /// itself must be synced.
     pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {

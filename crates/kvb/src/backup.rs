@@ -160,6 +160,7 @@ impl Snapshot<'_> {
         options: Options,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Backup> {
+        self.make_durable()?;
         let total = self.core().stats()?.bytes_live;
         let mut merge = self.rows().changes(0)?;
         let mut copier = Copier::new(
@@ -187,7 +188,7 @@ impl Snapshot<'_> {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Backup> {
         let options = self.options_alike();
-        let before = open_all(before)?;
+        let before = open_all(before, path.as_ref())?;
         write_file(path.as_ref(), |disk| {
             self.backup_since_on(disk, Arc::new(SystemEnv), &before, options, progress)
         })
@@ -202,6 +203,7 @@ impl Snapshot<'_> {
         options: Options,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Backup> {
+        self.make_durable()?;
         let chain = Chain::open(before, &env, &options)?;
         let origin = (chain.lineage.origin_uuid_hi.get(), chain.lineage.origin_uuid_lo.get());
         if origin != self.core().fixed.uuid {
@@ -225,6 +227,16 @@ impl Snapshot<'_> {
             self.copy_differences(&mut copier, &chain, since, progress)?;
         }
         self.end(copier, since, &disk, env, options, progress)
+    }
+
+    /// What is backed up must not be lost in the bucket itself, or later increments would go on from something else.
+    fn make_durable(&self) -> Result<()> {
+        let core = self.core();
+        if core.mode.read_only {
+            // Whoever wrote it: a file is synced for all.
+            return core.disk.sync().map_err(Error::io("sync the bucket"));
+        }
+        core.sync_log(&mut core.lock_writer())
     }
 
     /// The log knows everything that happened since.
@@ -355,7 +367,7 @@ pub fn restore<P: AsRef<Path>>(
     options: Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Backup> {
-    let files = open_all(files)?;
+    let files = open_all(files, path.as_ref())?;
     write_file(path.as_ref(), |disk| {
         restore_on(&files, disk, Arc::new(SystemEnv), options, progress)
     })
@@ -420,31 +432,73 @@ pub(crate) fn check(
     }
 }
 
-fn open_all<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<Arc<dyn Disk>>> {
+/// Opens files that a new one is made of, which it must not replace.
+fn open_all<P: AsRef<Path>>(paths: &[P], target: &Path) -> Result<Vec<Arc<dyn Disk>>> {
     let open = |path: &P| -> Result<Arc<dyn Disk>> {
         let disk = FileDisk::open_read_only(path).map_err(Error::io("open a backup"))?;
+        if disk.is_at(target).map_err(Error::io("look at the new file"))? {
+            return Err(Error::Invalid("the new file would take the place of one it is made of"));
+        }
         Ok(Arc::new(disk))
     };
     paths.iter().map(open).collect()
 }
 
-/// Writes a bucket under another name, and gives it its own when it is whole.
+/// Writes a bucket under another name, and gives it its own when it is whole. Nobody who has the file open that it takes
+/// the place of may have it for writing.
 pub(crate) fn write_file<T>(
     path: &Path,
     write: impl FnOnce(Arc<dyn Disk>) -> Result<T>,
 ) -> Result<T> {
+    write_over(path, |disk| {
+        let done = write(disk)?;
+        drop(lock_file(path)?);
+        Ok(done)
+    })
+}
+
+/// The same over a file that the caller has locked.
+pub(crate) fn write_over<T>(
+    path: &Path,
+    write: impl FnOnce(Arc<dyn Disk>) -> Result<T>,
+) -> Result<T> {
     let unfinished = unfinished(path);
-    // Left behind by somebody who was interrupted.
-    let _ = FileDisk::remove(&unfinished);
+    if let Some(left_behind) = lock_file(&unfinished)? {
+        // By somebody who was interrupted: whoever is still at it has the lock.
+        FileDisk::remove(&unfinished).map_err(Error::io("remove an unfinished file"))?;
+        drop(left_behind);
+    }
     let disk = FileDisk::create_new(&unfinished).map_err(Error::io("create the new file"))?;
-    let written = write(Arc::new(disk)).and_then(|done| {
+    let disk = Arc::new(disk);
+    disk.lock()?;
+    let written = write({
+        let shared: Arc<dyn Disk> = Arc::<FileDisk>::clone(&disk);
+        shared
+    })
+    .and_then(|done| {
+        let is_ours = disk.is_at(&unfinished).map_err(Error::io("look at the new file"))?;
+        if !is_ours {
+            return Err(Error::Invalid("somebody else took the name of the unfinished file"));
+        }
         FileDisk::rename(&unfinished, path).map_err(Error::io("name the new file"))?;
         Ok(done)
     });
-    if written.is_err() {
+    if written.is_err() && disk.is_at(&unfinished).unwrap_or(false) {
         let _ = FileDisk::remove(&unfinished);
     }
     written
+}
+
+/// A file that is there, if nobody has it open for writing.
+fn lock_file(path: &Path) -> Result<Option<FileDisk>> {
+    match FileDisk::open_read_only(path) {
+        Ok(disk) => {
+            disk.lock()?;
+            Ok(Some(disk))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::Io { doing: "look at the file in the way", source: error }),
+    }
 }
 
 /// The name of a file that is not whole yet.

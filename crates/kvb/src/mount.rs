@@ -374,7 +374,7 @@ fn check_extents(
 }
 
 /// The image's head, if it is the one the superblock means.
-fn load_image(
+pub(crate) fn load_image(
     log: &Log,
     fixed: &Fixed,
     root: &Root,

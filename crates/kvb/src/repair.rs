@@ -3,12 +3,13 @@
 //! The damaged file is only read. The new one gets its name when it is whole, synced and verified, so that a repair that is
 //! interrupted changes nothing. A bucket in which nothing is wrong is left alone.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use host::{Disk, Env, FileDisk, SystemEnv};
 
-use crate::backup::{check, write_file};
+use crate::backup::{check, write_file, write_over};
 use crate::book::{self, BookPlace};
 use crate::cipher::BucketKey;
 use crate::codec::Codec;
@@ -18,17 +19,19 @@ use crate::dictionary::Dictionary;
 use crate::error::{Error, Result};
 use crate::extent::{Extent, Geometry};
 use crate::format::book::BookHead;
+use crate::format::journal::{COMMIT, JournalEntry};
 use crate::format::meta;
 use crate::format::record::{DELETE, ENC_RAW};
 use crate::format::roster::NAMED_LOG;
 use crate::format::segment::{Kind, SegmentHeader};
 use crate::format::superblock::{FLAG_INCREMENT, PAGE_SIZE_MAX, PAGE_SIZE_MIN};
+use crate::image::Image;
 use crate::key_sort::{Item, chunk, sort_by_key};
 use crate::log::Log;
-use crate::mount::{self, load_table};
+use crate::mount::{self, MountReport, load_image, load_table};
 use crate::opened::Opened;
 use crate::options::{Compression, Options};
-use crate::ring::read_ring;
+use crate::ring::{Ring, read_ring};
 use crate::root::{Root, SEQNO_LIMIT, Unlock, choose, load_copy, load_cut_off};
 use crate::salvage::{Found, Lost, Salvage, Site, drop_uncommitted, walk};
 use crate::text::Text;
@@ -77,23 +80,30 @@ pub fn repair(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Repair> {
     let path = path.as_ref();
-    let disk = FileDisk::open_read_only(path).map_err(Error::io("open the bucket"))?;
-    let disk: Arc<dyn Disk> = Arc::new(disk);
+    let file = Arc::new(FileDisk::open_read_only(path).map_err(Error::io("open the bucket"))?);
+    let disk: Arc<dyn Disk> = Arc::<FileDisk>::clone(&file);
     let env: Arc<dyn Env> = Arc::new(SystemEnv);
     disk.lock()?;
     let plan = plan(&disk, &env, options, progress)?;
     let target = match to {
         RepairTo::DryRun => return plan.into_report(),
-        RepairTo::New(target) if target == path => {
-            return Err(Error::Invalid("the new file would take the place of the damaged one"));
+        RepairTo::New(target) => {
+            if file.is_at(target).map_err(Error::io("look at the new file"))? {
+                return Err(Error::Invalid("the new file would take the place of the damaged one"));
+            }
+            target.as_path()
         }
-        RepairTo::New(target) => target.as_path(),
         RepairTo::InPlace => path,
     };
     if plan.report.is_sound {
         return Ok(plan.report);
     }
-    write_file(target, |disk| plan.write(disk, env, progress))
+    let repaired = |disk| plan.write(disk, env, progress);
+    // What is in the way in place is the damaged file itself, and nobody else has it: it is locked here.
+    match to {
+        RepairTo::InPlace => write_over(target, repaired),
+        _ => write_file(target, repaired),
+    }
 }
 
 /// The same with disks of the caller's: from one to an empty one, or only to tell what would be saved.
@@ -121,7 +131,13 @@ fn plan(
     let found = match verify_on(Arc::clone(disk), Arc::clone(env), options.clone(), progress) {
         Ok(found) => found,
         // Not even a superblock: it may be a bucket all the same.
-        Err(Error::Invalid(_)) => Verification::default(),
+        Err(error @ Error::Invalid(_)) => {
+            let len = disk.len().map_err(Error::io("read the bucket's length"))?;
+            if choose(&**disk, len, Unlock::With(options.keys.as_deref())).is_ok() {
+                return Err(error);
+            }
+            Verification::default()
+        }
         Err(error) => return Err(error),
     };
     let is_sound = found.is_sound() && found.epoch != 0;
@@ -179,19 +195,19 @@ impl Plan {
             None => without_root(&plain, len)?,
         };
         let vault = match vault {
-            None if remains.root.is_none() => guess_keys(&plain, &remains, &options)?,
+            None if remains.root.is_none() => guess_keys(&disk, &plain, &remains, &options)?,
             vault => vault,
         };
         let log = Log::new(disk, len, vault)?;
         let fixed = remains.root.as_ref().map(mount::fixed);
+        let durable = remains.root.as_ref().map_or(0, |root| durable_seqno(&log, root));
         let mut salvage = Salvage {
-            log: &log,
-            geometry: remains.geometry,
-            uuid: remains.uuid,
             hash: fixed.as_ref().map(Fixed::hash),
             session_salts: remains.session_salts.clone(),
-            found: Vec::new(),
-            lost: Vec::new(),
+            commit_seqno: durable.max(1),
+            image: remains.root.as_ref().and_then(|root| image(&log, root)),
+            journaled: remains.root.as_ref().map_or_else(Vec::new, |root| journaled(&log, root)),
+            ..Salvage::new(&log, remains.geometry, remains.uuid)
         };
         let total = remains.sites.iter().map(|site| site.extent.page_count).sum::<u64>();
         let total = remains.geometry.paddr(total);
@@ -213,7 +229,6 @@ impl Plan {
         progress(Progress { stage: "looking for records", done: total, total });
         let Salvage { mut found, mut lost, .. } = salvage;
         lost.sort_by_key(|lost| lost.at);
-        let durable = remains.root.as_ref().map_or(0, |root| durable_seqno(&log, root));
         let mut report = Repair { lost, ..report };
         report.records_uncommitted = drop_uncommitted(&mut found, durable);
         report.records_found = u64::try_from(found.len()).unwrap_or(u64::MAX);
@@ -354,6 +369,7 @@ fn with_root(disk: &Arc<dyn Disk>, len: u64, log: &Log, root: Root, unlock: Unlo
         }
         None => sites.extend(walk(log, geometry, from, to).0),
     }
+    add_given_up(log, geometry, (from, to), &root, &mut sites);
     for named in root.roster.named.iter().filter(|named| named.kind.get() == NAMED_LOG) {
         let extent = Extent::new(named.start_page.get(), u64::from(named.page_count.get()));
         sites.retain(|site| site.extent.start_page != extent.start_page);
@@ -376,6 +392,14 @@ fn with_root(disk: &Arc<dyn Disk>, len: u64, log: &Log, root: Root, unlock: Unlo
         }
     }
     sites.retain(|site| is_inside(&site.extent));
+    // Two that overlap cannot both be right, and a thousand of them must not cost a thousand times as much.
+    sites.sort_by_key(|site| (site.extent.start_page, site.may_be_unused));
+    let mut end = 0;
+    sites.retain(|site| {
+        let is_apart = site.extent.start_page >= end;
+        end = end.max(if is_apart { site.extent.end_page() } else { 0 });
+        is_apart
+    });
     let last = (len / geometry.page_size).saturating_sub(1);
     let copies = [0, root.extension.b_page.get(), last]
         .map(|page| load_copy(&**disk, len, page.saturating_mul(geometry.page_size), unlock).ok());
@@ -383,6 +407,28 @@ fn with_root(disk: &Arc<dyn Disk>, len: u64, log: &Log, root: Root, unlock: Unlo
     let session_salts = salts.map(|(block, _)| block.session_salt).collect();
     let book = book::place(log, geometry, &root);
     Remains { geometry, uuid: Some(fixed.uuid), root: Some(root), session_salts, sites, book }
+}
+
+/// Adds segments that were given up and are not free yet: what they have is copied or hidden elsewhere, unless that is lost.
+/// In an encrypted bucket nothing vouches for them.
+fn add_given_up(
+    log: &Log,
+    geometry: Geometry,
+    (from, to): (u64, u64),
+    root: &Root,
+    sites: &mut Vec<Site>,
+) {
+    if root.locked.is_some() {
+        return;
+    }
+    let known: HashSet<u64> = sites.iter().map(|site| site.extent.start_page).collect();
+    let named: HashSet<u64> =
+        root.roster.named.iter().map(|named| named.start_page.get()).collect();
+    let is_new = |site: &Site| {
+        let page = site.extent.start_page;
+        site.seg_id.is_some() && !known.contains(&page) && !named.contains(&page)
+    };
+    sites.extend(walk(log, geometry, from, to).0.into_iter().filter(is_new));
 }
 
 /// What the segments themselves tell, if no superblock holds.
@@ -431,14 +477,19 @@ fn find_meta(log: &Log, geometry: Geometry, len: u64) -> (Option<(u64, u64)>, Op
         let is_book = copy.is_some_and(|copy| copy.magic.get() == crate::format::book::MAGIC);
         if let (true, Some(pages)) = (is_book, header.page_count(geometry.page_size)) {
             let extent = Extent::new(page, pages);
-            place = (pages >= 3).then_some(BookPlace { extent, key_no: 1 });
+            place = (pages >= 3).then_some(BookPlace { extent, key_no: 0 });
         }
     }
     (uuid, place)
 }
 
 /// Keys for a bucket that does not tell any more which it used: the one that opens anything.
-fn guess_keys(log: &Log, remains: &Remains, options: &Options) -> Result<Option<Vault>> {
+fn guess_keys(
+    disk: &Arc<dyn Disk>,
+    log: &Log,
+    remains: &Remains,
+    options: &Options,
+) -> Result<Option<Vault>> {
     let headers = remains.sites.iter().filter_map(|site| {
         let at = remains.geometry.paddr(site.extent.start_page);
         log.bytes(at, SegmentHeader::SIZE).and_then(SegmentHeader::decode)
@@ -448,15 +499,40 @@ fn guess_keys(log: &Log, remains: &Remains, options: &Options) -> Result<Option<
     };
     let uuid = remains.uuid.ok_or(Error::Invalid("nothing tells the bucket's uuid any more"))?;
     let provider = options.keys.as_deref();
-    let ids = provider.map(|provider| provider.ids()).unwrap_or_default();
-    let mut keys = Vec::new();
+    let mut ids = provider.map(|provider| provider.ids()).unwrap_or_default();
+    ids.sort_unstable();
+    // The key that opens the newest segment is the current one; during a rotation another opens older ones.
+    let mut right = Vec::new();
     for id in ids {
-        keys.push(Arc::new(BucketKey::find(provider, uuid, no, id)?));
+        let key = Arc::new(BucketKey::find(provider, uuid, no, id)?);
+        let keys = Keys { current: Arc::clone(&key), old: None };
+        let log = Log::new(Arc::clone(disk), log.len(), Some(Vault::new(keys)))?;
+        let salvage = Salvage::new(&log, remains.geometry, Some(uuid));
+        let opened = remains.sites.iter().filter(|site| salvage.opens(**site));
+        if let Some(newest) = opened.filter_map(|site| site.seg_id).max() {
+            right.push((newest, key));
+        }
     }
-    // Salts and tags tell which one is right, segment by segment; two can be tried.
-    let mut keys = keys.into_iter();
-    let current = keys.next().ok_or(Error::KeyMissing { id: 0 })?;
-    Ok(Some(Vault::new(Keys { current, old: keys.next() })))
+    right.sort_by_key(|(newest, _)| std::cmp::Reverse(*newest));
+    let mut right = right.into_iter().map(|(_, key)| key);
+    let current = right.next().ok_or(Error::KeyMissing { id: 0 })?;
+    Ok(Some(Vault::new(Keys { current, old: right.next() })))
+}
+
+/// The index image, if its head holds; encrypted buckets do not need it here.
+fn image(log: &Log, root: &Root) -> Option<Image> {
+    let fixed = mount::fixed(root);
+    let place = load_image(log, &fixed, root, &mut MountReport::default());
+    place.filter(|_| root.locked.is_none()).map(|place| Image::new(place, fixed.geometry))
+}
+
+/// Where the ring says that records start.
+fn journaled(log: &Log, root: &Root) -> Vec<u64> {
+    let fixed = mount::fixed(root);
+    let ring = Ring::new(fixed.geometry, fixed.journal_start_page, fixed.journal_page_count, 0);
+    let entries = ring.offsets().filter_map(|at| log.bytes(at, JournalEntry::SIZE));
+    let entries = entries.filter_map(JournalEntry::decode);
+    entries.filter(|entry| entry.kind != COMMIT).map(|entry| entry.record_paddr.get()).collect()
 }
 
 fn durable_seqno(log: &Log, root: &Root) -> u64 {
@@ -475,7 +551,10 @@ fn durable_seqno(log: &Log, root: &Root) -> u64 {
 fn codec(log: &Log, remains: &Remains, fixed: Option<&Fixed>) -> Codec {
     let max_value = fixed.map_or(u32::MAX, |fixed| fixed.max_value);
     let codec = Codec::new(None, 0, max_value);
-    if let Some(place) = remains.book {
+    if let Some(mut place) = remains.book {
+        if let (0, Some(keys)) = (place.key_no, log.keys()) {
+            place.key_no = keys.current.no;
+        }
         let uuid = remains.uuid.unwrap_or_default();
         let copies = book::copies(log, remains.geometry, uuid, place);
         let prepare = |bytes: Vec<u8>| Dictionary::new(bytes, 3).map(Arc::new);

@@ -11,18 +11,20 @@
 //!   seqnos that fit between those around them.
 //! - Free space is never looked at: it may hold what was deleted long ago.
 
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::cipher::BucketKey;
 use crate::extent::{Extent, Geometry};
 use crate::format::footer::{Footer, FooterHead, SparsePair};
-use crate::format::index_page::slot_hash;
+use crate::format::index_page::{self, slot_hash};
 use crate::format::meta::{self, Meta};
 use crate::format::record::{KEY_MAX, RecordHeader};
 use crate::format::run::{DELTA_FAR, RunEntry};
 use crate::format::segment::{Kind, SALT_LEN, SegmentHeader};
 use crate::hash::KeyHash;
+use crate::image::Image;
 use crate::log::Log;
 use crate::opened::Opened;
 use crate::order::Place;
@@ -81,6 +83,13 @@ pub(crate) struct Salvage<'a> {
     pub(crate) hash: Option<KeyHash>,
     /// What salts may have been made of.
     pub(crate) session_salts: Vec<[u8; 16]>,
+    /// The last commit that is known of.
+    pub(crate) commit_seqno: u64,
+    /// The index image, whose slots tell where records start.
+    pub(crate) image: Option<Image>,
+    /// Where the ring says that records start.
+    pub(crate) journaled: Vec<u64>,
+    pub(crate) starts: OnceCell<HashSet<u64>>,
     pub(crate) found: Vec<Found>,
     pub(crate) lost: Vec<Lost>,
 }
@@ -130,6 +139,34 @@ pub(crate) fn walk(log: &Log, geometry: Geometry, from: u64, to: u64) -> (Vec<Si
         page = next;
     }
     (sites, covered)
+}
+
+impl<'a> Salvage<'a> {
+    /// Nothing found yet, and nothing known but where to look.
+    pub(crate) fn new(log: &'a Log, geometry: Geometry, uuid: Option<(u64, u64)>) -> Salvage<'a> {
+        Salvage {
+            log,
+            geometry,
+            uuid,
+            hash: None,
+            session_salts: Vec::new(),
+            commit_seqno: 1,
+            image: None,
+            journaled: Vec::new(),
+            starts: OnceCell::new(),
+            found: Vec::new(),
+            lost: Vec::new(),
+        }
+    }
+
+    /// True if a segment can be read with the keys there are.
+    pub(crate) fn opens(&self, site: Site) -> bool {
+        let start = self.geometry.paddr(site.extent.start_page);
+        let bytes = self.log.bytes(start, SegmentHeader::SIZE);
+        let header = bytes.and_then(SegmentHeader::decode);
+        let side = self.side_data(site, site.seg_id);
+        self.unlock(site, site.seg_id, header.as_ref(), side.as_ref())
+    }
 }
 
 impl Salvage<'_> {
@@ -193,6 +230,9 @@ impl Salvage<'_> {
     }
 
     fn keep(&mut self, paddr: u64, record: &RecordHeader) {
+        if record.seqno.get() >= SEQNO_LIMIT {
+            return;
+        }
         self.found.push(Found {
             paddr,
             seqno: record.seqno.get(),
@@ -204,6 +244,7 @@ impl Salvage<'_> {
     /// Where every record is, as the run says.
     fn take_by_run(&mut self, start: u64, len: u64, entries: &[RunEntry], base_seqno: u64) {
         let mut entries = entries.to_vec();
+        entries.retain(|entry| entry.record_offset() < len);
         entries.sort_unstable_by_key(RunEntry::record_offset);
         let ends = entries.iter().skip(1).map(RunEntry::record_offset).chain([len]);
         let ends: Vec<u64> = ends.collect();
@@ -211,7 +252,7 @@ impl Salvage<'_> {
             let offset = entry.record_offset();
             let seqno = match entry.seqno_delta.get() {
                 DELTA_FAR => None,
-                delta => Some(base_seqno + u64::from(delta)),
+                delta => base_seqno.checked_add(u64::from(delta)),
             };
             let record = self.log.record_within(start + offset, end.saturating_sub(offset));
             let record = record.filter(|record| {
@@ -232,6 +273,7 @@ impl Salvage<'_> {
     /// Where every record is, as the directory says.
     fn take_by_places(&mut self, start: u64, len: u64, places: &[u32]) {
         let mut offsets: Vec<u64> = places.iter().map(|place| Place(*place).offset()).collect();
+        offsets.retain(|offset| *offset < len);
         offsets.sort_unstable();
         let ends: Vec<u64> = offsets.iter().skip(1).copied().chain([len]).collect();
         for (offset, end) in offsets.into_iter().zip(ends) {
@@ -270,7 +312,7 @@ impl Salvage<'_> {
         let (mut last_seqno, mut lost_at_most) = (None, 0);
         while at + RECORD_MIN <= end {
             if let Some(record) = self.log.record_within(start + at, end - at)
-                && follows(&record, last_seqno, lost_at_most)
+                && follows(record.header, last_seqno, lost_at_most)
             {
                 self.keep(start + at, record.header);
                 last_seqno = Some(record.seqno());
@@ -283,8 +325,13 @@ impl Salvage<'_> {
             }
             // A header that holds tells where the next record is, whatever became of this one.
             let bytes = self.log.bytes(start + at, RecordHeader::SIZE);
-            let hop = bytes.and_then(RecordHeader::decode).map(RecordHeader::record_len);
-            let hop = hop.filter(|hop| at + hop <= end);
+            let header = bytes.and_then(RecordHeader::decode);
+            let is_own = |header: &&RecordHeader| follows(header, last_seqno, lost_at_most);
+            if footer.is_none() && header.is_some_and(|header| !is_own(&header)) {
+                // Of whatever was here before.
+                return;
+            }
+            let hop = header.map(RecordHeader::record_len).filter(|hop| at + hop <= end);
             let next = match hop {
                 Some(hop) => Some(at + hop),
                 None => self.resync(&stretch, at, last_seqno, lost_at_most),
@@ -296,6 +343,18 @@ impl Salvage<'_> {
             lost_at_most += (to - at) / RECORD_MIN + 1;
             at = to;
         }
+    }
+
+    /// Where records start that index or ring name.
+    fn starts(&self) -> &HashSet<u64> {
+        self.starts.get_or_init(|| {
+            let journaled = self.journaled.iter().copied();
+            let Some(image) = &self.image else { return journaled.collect() };
+            let pages =
+                (0..image.place.page_count()).filter_map(|page| image.page(self.log, page).ok());
+            let slots = pages.flat_map(|page| index_page::slots(page, 0));
+            slots.map(|slot| index_page::read_slot(slot).1).chain(journaled).collect()
+        })
     }
 
     fn is_record(&self, paddr: u64, room: u64) -> bool {
@@ -347,7 +406,7 @@ impl Salvage<'_> {
         let Some(first) = self.log.record_within(start + offset, end - offset) else {
             return false;
         };
-        if !follows(&first, last_seqno, lost) {
+        if !follows(first.header, last_seqno, lost) {
             return false;
         }
         match &self.hash {
@@ -359,8 +418,9 @@ impl Salvage<'_> {
         }
         let mut way = Vec::new();
         let mut at = offset;
+        let mut last = last_seqno.unwrap_or(0);
         let leads_on = loop {
-            if anchors.contains(&at) {
+            if anchors.contains(&at) || self.starts().contains(&(start + at)) {
                 break true;
             }
             if dead_ends.contains(&at) {
@@ -368,9 +428,16 @@ impl Salvage<'_> {
             }
             way.push(at);
             let Some(bytes) = self.log.bytes(start + at, RecordHeader::SIZE) else { break true };
-            match RecordHeader::decode(bytes).map(RecordHeader::record_len) {
-                Some(len) if at + len <= end => at += len,
-                _ => break anchors.is_empty() && self.is_empty_from(start + at, end + start),
+            match RecordHeader::decode(bytes).filter(|header| at + header.record_len() <= end) {
+                Some(header) if header.is_moved() || header.seqno.get() > last => {
+                    last = header.seqno.get();
+                    at += header.record_len();
+                }
+                // The end of what was written: behind it is nothing, or what was there before.
+                _ => {
+                    let is_empty = self.is_empty_from(start + at, end + start);
+                    break anchors.is_empty() && (is_empty || last >= self.commit_seqno);
+                }
             }
         };
         if !leads_on {
@@ -428,7 +495,8 @@ impl Salvage<'_> {
             return None;
         }
         let pages = site.side_pages.unwrap_or(found.head.page_count.get());
-        let bytes = self.log.bytes(at, usize::try_from(self.geometry.paddr(pages)).ok()?)?;
+        let len = pages.checked_mul(self.geometry.page_size)?;
+        let bytes = self.log.bytes(at, usize::try_from(len).ok()?)?;
         let raw = |kind: u32| {
             let section = found.section(kind)?;
             let offset = usize::try_from(section.offset.get()).ok()?;
@@ -452,11 +520,13 @@ impl Salvage<'_> {
             is_own.then_some(bytes)
         };
         let count = usize::try_from(found.head.count.get()).ok()?;
-        let run = section(meta::SECTION_RUN).filter(|bytes| bytes.len() == count * RunEntry::SIZE);
+        let run_len = count.checked_mul(RunEntry::SIZE)?;
+        let run = section(meta::SECTION_RUN).filter(|bytes| bytes.len() == run_len);
         let run = run.map(|bytes| {
             bytes.chunks_exact(RunEntry::SIZE).filter_map(crate::format::read).collect()
         });
-        let places = section(meta::SECTION_DIRECTORY).and_then(|bytes| bytes.get(8..8 + count * 4));
+        let places = section(meta::SECTION_DIRECTORY)
+            .and_then(|bytes| bytes.get(8..count.checked_mul(4)?.checked_add(8)?));
         let places = places.map(|bytes| {
             bytes
                 .chunks_exact(4)
@@ -507,6 +577,7 @@ impl Salvage<'_> {
         let first = u64::try_from(SegmentHeader::SIZE).unwrap_or(0);
         let salt = u64::try_from(SALT_LEN).unwrap_or(0);
         offsets.extend([first, first + salt]);
+        offsets.retain(|offset| *offset < end - start);
         if offsets.iter().any(|offset| self.is_record(start + offset, end - start - offset)) {
             return true;
         }
@@ -544,9 +615,9 @@ fn uuid_of(extent: &[u8]) -> Option<(u64, u64)> {
 }
 
 /// True if a record may come behind one with a seqno, if at most so many are lost between them.
-fn follows(record: &Opened<'_>, last_seqno: Option<u64>, lost: u64) -> bool {
-    let seqno = record.seqno();
-    if record.header.is_moved() || seqno >= SEQNO_LIMIT {
+fn follows(header: &RecordHeader, last_seqno: Option<u64>, lost: u64) -> bool {
+    let seqno = header.seqno.get();
+    if header.is_moved() || seqno >= SEQNO_LIMIT {
         return seqno < SEQNO_LIMIT;
     }
     last_seqno.is_none_or(|last| seqno > last && seqno - last <= lost + 1)

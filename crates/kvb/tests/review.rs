@@ -58,7 +58,6 @@ fn repaired(file: Vec<u8>, options: Options) -> (kvb::Repair, Option<Bucket>) {
 }
 
 #[test]
-#[ignore = "a backup replaces the bucket it is of"]
 fn a_backup_over_the_bucket_itself_is_refused() {
     let dir = dir("self");
     let path = dir.join("live.kvb");
@@ -76,7 +75,6 @@ fn a_backup_over_the_bucket_itself_is_refused() {
 }
 
 #[test]
-#[ignore = "an increment replaces its base"]
 fn an_increment_does_not_replace_what_it_goes_on_from() {
     let dir = dir("base");
     let bucket = Bucket::create(dir.join("live.kvb"), plain()).unwrap();
@@ -90,7 +88,6 @@ fn an_increment_does_not_replace_what_it_goes_on_from() {
 }
 
 #[test]
-#[ignore = "a file that is not whole gets the name"]
 fn two_backups_to_one_name_do_not_mix() {
     let dir = dir("race");
     let bucket = Bucket::create(dir.join("live.kvb"), plain()).unwrap();
@@ -109,7 +106,9 @@ fn two_backups_to_one_name_do_not_mix() {
             let killed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 other.backup(&target, &mut deep)
             }));
-            assert!(killed.is_err() && unfinished.exists());
+            // It learns that somebody is at it.
+            assert!(matches!(killed, Ok(Err(kvb::Error::Locked { .. }))), "{killed:?}");
+            assert!(unfinished.exists());
         }
     });
     let there = kvb::verify(&target, plain(), &mut quiet);
@@ -122,7 +121,6 @@ fn two_backups_to_one_name_do_not_mix() {
 }
 
 #[test]
-#[ignore = "repair destroys increments"]
 fn a_healthy_increment_survives_repair() {
     let dir = dir("increment");
     let bucket = Bucket::create(dir.join("live.kvb"), plain()).unwrap();
@@ -140,7 +138,6 @@ fn a_healthy_increment_survives_repair() {
 }
 
 #[test]
-#[ignore = "a usage error is taken for damage"]
 fn keys_given_for_a_healthy_plain_bucket_are_no_damage() {
     let dir = dir("plain-keys");
     let path = dir.join("live.kvb");
@@ -153,7 +150,6 @@ fn keys_given_for_a_healthy_plain_bucket_are_no_damage() {
 }
 
 #[test]
-#[ignore = "paths are compared as text"]
 fn repair_to_the_damaged_file_by_another_name_is_refused() {
     let dir = dir("alias");
     let path = dir.join("live.kvb");
@@ -171,7 +167,6 @@ fn repair_to_the_damaged_file_by_another_name_is_refused() {
 
 /// Of an encrypted bucket without superblocks.
 #[test]
-#[ignore = "two keys are tried, in the order of a hash map"]
 fn any_key_of_a_ring_is_tried() {
     let ring = || (1..=12_u8).fold(Keyring::new(), |r, n| r.with(n.into(), Key::new([n; 32])));
     let disk = MemoryDisk::new();
@@ -192,7 +187,6 @@ fn any_key_of_a_ring_is_tried() {
 
 /// Records between two headers that are damaged, in a segment that was not sealed.
 #[test]
-#[ignore = "intact records are lost"]
 fn records_between_two_damaged_headers_come_back() {
     let disk = MemoryDisk::new();
     let bucket = Bucket::create_on(Arc::new(disk.reopen()), env(), synced()).unwrap();
@@ -224,13 +218,13 @@ fn snapshots_outlive_a_rotation() {
         let done = bucket.rotate_key(2);
         let rows = snapshot.scan(b"").filter(|row| row.is_ok()).count();
         let got = (0..count).filter(|n| snapshot.get(n.to_be_bytes()).is_ok_and(|v| v.is_some()));
-        assert_eq!((rows, got.count()), (count as usize, count as usize), "{done:?}");
+        let count = usize::try_from(count).unwrap();
+        assert_eq!((rows, got.count()), (count, count), "{done:?}");
     }
 }
 
 /// A backup of commits that power loss takes from the bucket afterwards.
 #[test]
-#[ignore = "backups of what is not durable"]
 fn increments_go_on_from_what_the_bucket_still_has() {
     let disk = SimDisk::new();
     let bucket = Bucket::create_on(Arc::new(disk.reopen()), env(), plain()).unwrap();
@@ -291,7 +285,6 @@ fn with_side_data(change: impl Fn(&mut Meta, &mut [u8])) -> Vec<u8> {
 }
 
 #[test]
-#[ignore = "arithmetic overflow"]
 fn a_run_with_places_past_the_segment_is_no_panic() {
     let file = with_side_data(|_, run| {
         // The last four bytes of some entry, or whichever hold its place: all of them are tried.
@@ -303,20 +296,17 @@ fn a_run_with_places_past_the_segment_is_no_panic() {
 }
 
 #[test]
-#[ignore = "arithmetic overflow"]
 fn side_data_with_a_huge_seqno_is_no_panic() {
     repaired(with_side_data(|meta, _| meta.head.seqno.set(u64::MAX)), plain());
 }
 
 #[test]
-#[ignore = "arithmetic overflow"]
 fn side_data_with_a_huge_count_is_no_panic() {
     repaired(with_side_data(|meta, _| meta.head.count.set(u64::MAX)), plain());
 }
 
 /// A roster that names one segment many times: with a table it could be a million times.
 #[test]
-#[ignore = "sites may overlap"]
 fn a_segment_named_twice_is_looked_at_once() {
     use kvb::format::extension::{self, Extension};
     use kvb::format::roster::{self, Roster};

@@ -135,7 +135,13 @@ fn records(file: &[u8]) -> Vec<(Range<usize>, u64)> {
     let mut records = Vec::new();
     for extent in anatomy::extents(file).into_iter().filter(|extent| extent.is(Kind::Data)) {
         let mut at = extent.bytes.start + usize::try_from(extent.header.records_at()).unwrap();
+        let mut next = extent.header.base_seqno.get();
         while let Some(record) = Framed::decode(&file[at..extent.bytes.end]) {
+            // Behind the end there may be records of what was there before.
+            if !extent.header.is_moved() && record.header.seqno.get() != next {
+                break;
+            }
+            next += 1;
             let end = at + usize::try_from(record.header.record_len()).unwrap();
             records.push((at..end, record.header.seqno.get()));
             at = end;

@@ -16,6 +16,19 @@ pub(super) fn set_mode(options: &mut OpenOptions) {
 #[cfg(not(unix))]
 pub(super) fn set_mode(_options: &mut OpenOptions) {}
 
+/// True if two descriptions are of one file.
+#[cfg(unix)]
+pub(super) fn is_same(a: &std::fs::Metadata, b: &std::fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+/// The platform does not tell; the lock does.
+#[cfg(not(unix))]
+pub(super) fn is_same(_a: &std::fs::Metadata, _b: &std::fs::Metadata) -> bool {
+    false
+}
+
 #[cfg(unix)]
 pub(super) fn read_exact_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, buf, offset)
