@@ -225,7 +225,17 @@ impl Plan {
         unknown.iter().for_each(|site| salvage.take(*site));
         let behind = salvage.found.split_off(before);
         salvage.found.extend(behind.into_iter().filter(|record| record.seqno > newest));
+        let has_any = salvage.lost.len() > lost_before;
         salvage.lost.truncate(lost_before);
+        for site in unknown.iter().filter(|_| has_any) {
+            salvage.lost.push(Lost {
+                at: remains.geometry.paddr(site.extent.start_page),
+                len: remains.geometry.paddr(site.extent.page_count),
+                seqno: None,
+                key: None,
+                meaning: "nothing tells whether this was in use",
+            });
+        }
         progress(Progress { stage: "looking for records", done: total, total });
         let Salvage { mut found, mut lost, .. } = salvage;
         lost.sort_by_key(|lost| lost.at);

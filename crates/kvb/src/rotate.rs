@@ -77,20 +77,25 @@ impl Core {
         self.roll(&mut writer);
         self.hand_over(&mut writer);
         let mut keeper = self.lock_keeper();
-        // Order: whatever is sealed from here on asks for the key of its own segment.
-        let before = Arc::new(keys.clone());
+        // What a full disk has no room for must show before anything is under the new key.
+        keeper.checkpoint(self)?;
+        keeper.write_book_anew(self, &key)?;
         vault.keys.store(Arc::new(Keys { current: key, old: Some(Arc::clone(&keys.current)) }));
-        let named = keeper.write_book_anew(self).and_then(|()| keeper.checkpoint(self));
-        if matches!(named, Err(Error::NoSpace)) {
-            vault.keys.store(before);
-        }
-        named
+        keeper.checkpoint(self).map_err(|error| match error {
+            // Too late to go back: opening again finds the old key alone, and everything under it.
+            Error::NoSpace => Error::Io {
+                doing: "name the new key",
+                source: std::io::ErrorKind::StorageFull.into(),
+            },
+            other => other,
+        })
     }
 
     /// Moves the records of every segment that is under the old key.
     fn rewrite_all(&self, vault: &Vault, done: &mut Rotation) -> Result<()> {
         let Some(old) = vault.keys.load().old.clone() else { return Ok(()) };
         let mut tried = HashSet::new();
+        let mut round_bytes = ROUND_BYTES;
         loop {
             self.cover_all()?;
             let mut bytes = 0;
@@ -99,13 +104,25 @@ impl Core {
             victims.retain(|one| {
                 let is_first = bytes == 0;
                 bytes += one.entry.record_bytes.get();
-                is_first || bytes <= ROUND_BYTES
+                is_first || bytes <= round_bytes
             });
             if victims.is_empty() {
                 return Ok(());
             }
-            tried.extend(victims.iter().map(|one| one.entry.seg_id.get()));
-            let round = self.round(victims, false)?;
+            let ids: Vec<u64> = victims.iter().map(|one| one.entry.seg_id.get()).collect();
+            let round = match self.round(victims, false) {
+                // A record that cannot be read stays where it is, and its segment with it; the others go one by one.
+                Err(Error::Corrupt(_)) if ids.len() > 1 => {
+                    round_bytes = 0;
+                    continue;
+                }
+                Err(Error::Corrupt(_)) => {
+                    tried.extend(ids);
+                    continue;
+                }
+                round => round?,
+            };
+            tried.extend(ids);
             done.segments += round.segments_emptied;
             done.records += round.records_moved;
             done.bytes += round.bytes_moved;
@@ -153,14 +170,12 @@ impl Core {
 }
 
 impl Keeper {
-    /// Writes the dictionaries under the current key.
-    fn write_book_anew(&mut self, core: &Core) -> Result<()> {
+    /// Writes the dictionaries under a key.
+    fn write_book_anew(&mut self, core: &Core, key: &BucketKey) -> Result<()> {
         if self.book.is_none() {
             return Ok(());
         }
-        let dictionaries = core.codec.dictionaries();
-        let key = core.log.keys().map(|keys| Arc::clone(&keys.current));
-        self.write_book(core, &dictionaries, key.as_deref())
+        self.write_book(core, &core.codec.dictionaries(), Some(key))
     }
 
     /// Overwrites what is free, or kept for later, so that nothing is left of what was there. No commit may begin a segment

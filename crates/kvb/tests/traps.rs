@@ -1,4 +1,4 @@
-//! What a review found: each test shows a defect, and fails until it is mended.
+//! Traps: files that replace each other, keys in any order, side data that lies, backups of what is not durable.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
