@@ -472,12 +472,17 @@ fn without_root(log: &Log, len: u64) -> Result<Remains> {
 /// The uuid that derived data tells, and the book.
 fn find_meta(log: &Log, geometry: Geometry, len: u64) -> (Option<(u64, u64)>, Option<BookPlace>) {
     let (mut uuid, mut place) = (None, None);
-    for page in 1..len / geometry.page_size {
+    let mut next = 1;
+    while next < len / geometry.page_size {
+        let page = next;
+        next += 1;
         let Some(bytes) = log.bytes(geometry.paddr(page), geometry.page_len()) else { continue };
-        let header = SegmentHeader::decode(bytes);
-        let Some(header) = header.filter(|header| header.kind() == Some(Kind::Meta)) else {
+        let Some(header) = SegmentHeader::decode(bytes) else { continue };
+        // A value may contain what looks like derived data.
+        next = page.saturating_add(header.page_count(geometry.page_size).unwrap_or(1)).max(next);
+        if header.kind() != Some(Kind::Meta) {
             continue;
-        };
+        }
         let head: Option<meta::MetaHead> = bytes.get(meta::OFFSET..).and_then(crate::format::read);
         if let Some(head) = head.filter(|head| head.magic.get() == meta::MAGIC) {
             uuid = uuid.or(Some((head.file_uuid_hi.get(), head.file_uuid_lo.get())));

@@ -109,8 +109,9 @@ impl Verifier<'_> {
             if extent.end_page() > end {
                 return Ok(Err((at, "an extent reaches past the end of the segment region")));
             }
-            let inside = |one: &Extent| page < one.start_page && one.start_page < extent.end_page();
-            if header.kind() == Some(Kind::Free) && registered.iter().any(inside) {
+            let next = registered.partition_point(|one| one.start_page <= page);
+            let is_inside = |one: &Extent| one.start_page < extent.end_page();
+            if header.kind() == Some(Kind::Free) && registered.get(next).is_some_and(is_inside) {
                 return Ok(Err((
                     at,
                     "an extent is marked free, and a segment is registered inside it",
