@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use siphasher::sip::SipHasher24;
 use xxhash_rust::xxh3::xxh3_64;
+use zeroize::Zeroize;
 
 use crate::format::index_page::slot_hash;
 
@@ -14,8 +15,7 @@ pub(crate) struct HashKey(pub(crate) [u8; 16]);
 
 impl Drop for HashKey {
     fn drop(&mut self) {
-        #[cfg(feature = "encryption")]
-        zeroize::Zeroize::zeroize(&mut self.0);
+        self.0.zeroize();
     }
 }
 

@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 
-#[cfg(feature = "encryption")]
 use zeroize::Zeroize;
 
 /// 256 bits of key. They are overwritten when it is dropped, and never printed.
@@ -28,7 +27,6 @@ impl Key {
 
 impl Drop for Key {
     fn drop(&mut self) {
-        #[cfg(feature = "encryption")]
         self.0.zeroize();
     }
 }
