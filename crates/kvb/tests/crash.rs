@@ -93,6 +93,8 @@ enum After {
     Nothing,
     Flush,
     Reopen,
+    /// Learn a dictionary from what is there.
+    Train,
     Compact(Compact),
     /// Compact with a snapshot open that sees the state before.
     CompactUnderSnapshot(Compact),
@@ -245,6 +247,7 @@ impl Run<'_> {
                     bucket.flush().unwrap();
                     self.mark(ACKNOWLEDGED, number);
                 }
+                After::Train => drop(bucket.train_dictionary(1024).unwrap()),
                 After::Reopen => {
                     number += 1;
                     break;
@@ -729,6 +732,23 @@ fn plans() -> Vec<Plan> {
             name: "compressed",
             options: small().compression(Compression::Zstd).compression_min(16),
             durability: |_| Durability::SyncOnce,
+            is_sealed: true,
+            stride: 2,
+            ..plan.clone()
+        },
+        Plan {
+            name: "dictionaries",
+            options: small()
+                .compression(Compression::Zstd)
+                .compression_min(16)
+                .encrypted(3)
+                .keys(Keyring::new().with(3, Key::new([3; 32]))),
+            durability: |_| Durability::SyncOnce,
+            after: |n| match n % 20 {
+                14 => After::Train,
+                17 => After::Reopen,
+                _ => After::Nothing,
+            },
             is_sealed: true,
             stride: 2,
             ..plan.clone()
