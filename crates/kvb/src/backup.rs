@@ -27,9 +27,10 @@ use crate::format::record::{DELETE, ENC_RAW, RecordHeader};
 use crate::key_merge::{Head, KeyMerge};
 use crate::opened::Opened;
 use crate::options::Options;
+use crate::progress::{Progress, report};
 use crate::reader::Reader;
 use crate::snapshot::Snapshot;
-use crate::verify::{Progress, Severity, verify_on};
+use crate::verify::{Severity, verify_on};
 
 /// Records between two reports of progress.
 const REPORT_EVERY: u64 = 1 << 10;
@@ -143,7 +144,7 @@ impl Snapshot<'_> {
     pub fn backup(
         &self,
         path: impl AsRef<Path>,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Backup> {
         let options = self.options_alike();
         write_file(path.as_ref(), |disk| {
@@ -158,14 +159,26 @@ impl Snapshot<'_> {
         disk: Arc<dyn Disk>,
         env: Arc<dyn Env>,
         options: Options,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Backup> {
+        let copier = self.copy_all(&disk, &env, &options, progress)?;
+        self.end(copier, 0, &disk, env, options, progress)
+    }
+
+    /// Copies every record that counts.
+    fn copy_all(
+        &self,
+        disk: &Arc<dyn Disk>,
+        env: &Arc<dyn Env>,
+        options: &Options,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<Copier> {
         self.make_durable()?;
         let total = self.core().stats()?.bytes_live;
         let mut merge = self.rows().changes(0)?;
         let mut copier = Copier::new(
-            Arc::clone(&disk),
-            Arc::clone(&env),
+            Arc::clone(disk),
+            Arc::clone(env),
             options.clone(),
             total,
             self.seqno(),
@@ -177,7 +190,7 @@ impl Snapshot<'_> {
                 self.copy(&mut copier, &record, progress, total)?;
             }
         }
-        self.end(copier, 0, &disk, env, options, progress)
+        Ok(copier)
     }
 
     /// Writes what changed since a backup, to a new file. `before` is that backup, and increments that followed it, in order.
@@ -185,7 +198,7 @@ impl Snapshot<'_> {
         &self,
         path: impl AsRef<Path>,
         before: &[P],
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Backup> {
         let options = self.options_alike();
         let before = open_all(before, path.as_ref())?;
@@ -201,7 +214,7 @@ impl Snapshot<'_> {
         env: Arc<dyn Env>,
         before: &[Arc<dyn Disk>],
         options: Options,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Backup> {
         self.make_durable()?;
         let chain = Chain::open(before, &env, &options)?;
@@ -244,7 +257,7 @@ impl Snapshot<'_> {
         &self,
         copier: &mut Copier,
         since: u64,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<()> {
         let total = self.core().stats()?.bytes_log;
         let mut merge = self.rows().changes(since)?;
@@ -263,7 +276,7 @@ impl Snapshot<'_> {
         copier: &mut Copier,
         chain: &Chain,
         since: u64,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<()> {
         let total = self.core().stats()?.bytes_live;
         let mut before = chain.records()?;
@@ -297,7 +310,7 @@ impl Snapshot<'_> {
         &self,
         copier: &mut Copier,
         record: &Opened<'_>,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(Progress<'_>),
         total: u64,
     ) -> Result<()> {
         if record.header.kind != DELETE && !record.header.is_expired(self.now()) {
@@ -310,16 +323,12 @@ impl Snapshot<'_> {
         &self,
         copier: &mut Copier,
         record: &Opened<'_>,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(Progress<'_>),
         total: u64,
     ) -> Result<()> {
         copier.push_opened(record, || self.core().expanded(record))?;
         if copier.records.is_multiple_of(REPORT_EVERY) {
-            progress(Progress {
-                stage: "copying",
-                done: copier.bytes,
-                total: total.max(copier.bytes),
-            });
+            report(progress, "copying", copier.bytes, total.max(copier.bytes))?;
         }
         Ok(())
     }
@@ -332,7 +341,7 @@ impl Snapshot<'_> {
         disk: &Arc<dyn Disk>,
         env: Arc<dyn Env>,
         options: Options,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Backup> {
         let uuid = self.core().fixed.uuid;
         let lineage = Lineage {
@@ -359,13 +368,49 @@ impl Snapshot<'_> {
     }
 }
 
+/// Makes a bucket anew in its own place with other settings: `change` gets those it has. So it is encrypted, or not any
+/// more, or compressed from now on. Nobody may have it open for writing. The new bucket takes the place of the old one when
+/// it is whole and verified; blocks that the old one had may keep what was in them until the disk uses them again.
+pub fn remake(
+    path: impl AsRef<Path>,
+    options: Options,
+    change: impl FnOnce(Options) -> Options,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Backup> {
+    let path = path.as_ref();
+    let disk = FileDisk::open_read_only(path).map_err(Error::io("open the bucket"))?;
+    let disk: Arc<dyn Disk> = Arc::new(disk);
+    disk.lock()?;
+    write_over(path, |target| {
+        remake_on(disk, target, Arc::new(SystemEnv), options, change, progress)
+    })
+}
+
+/// The same with disks of the caller's: from one, which the caller has locked, to an empty one.
+pub fn remake_on(
+    source: Arc<dyn Disk>,
+    target: Arc<dyn Disk>,
+    env: Arc<dyn Env>,
+    options: Options,
+    change: impl FnOnce(Options) -> Options,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Backup> {
+    let reader = Reader::open_on_with(source, Arc::clone(&env), options)?;
+    let snapshot = reader.snapshot()?;
+    let options = change(snapshot.options_alike());
+    let copier = snapshot.copy_all(&target, &env, &options, progress)?;
+    let (records, bytes) = copier.finish(None)?;
+    check(&target, env, options, progress)?;
+    Ok(Backup { seqno: snapshot.seqno(), since: 0, records, bytes })
+}
+
 /// Makes one bucket of a backup and the increments that follow it, in order. The options have the keys of all of them; the
 /// new bucket has the settings of the backup, and is under the key of the last.
 pub fn restore<P: AsRef<Path>>(
     files: &[P],
     path: impl AsRef<Path>,
     options: Options,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Backup> {
     let files = open_all(files, path.as_ref())?;
     write_file(path.as_ref(), |disk| {
@@ -379,7 +424,7 @@ pub fn restore_on(
     disk: Arc<dyn Disk>,
     env: Arc<dyn Env>,
     options: Options,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Backup> {
     let chain = Chain::open(files, &env, &options)?;
     let last = chain.snapshots.last().ok_or(Error::Invalid("give at least one backup"))?;
@@ -419,7 +464,7 @@ pub(crate) fn check(
     disk: &Arc<dyn Disk>,
     env: Arc<dyn Env>,
     options: Options,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<()> {
     let options = Options { takes_increments: true, ..options };
     let found = verify_on(Arc::clone(disk), env, options, progress)?;

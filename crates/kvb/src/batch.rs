@@ -5,9 +5,13 @@
 
 use std::time::Duration;
 
+use zerocopy::FromBytes;
+
 use crate::codec::Codec;
 use crate::error::{Error, Result};
 use crate::format::record::{self, DELETE, ENC_RAW, Framed, KEY_MAX, PUT, RecordHeader};
+
+const SECOND_NS: u64 = 1_000_000_000;
 
 /// Mutations in the order they were added; the last one on a key wins.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +36,7 @@ impl Batch {
 
     /// Adds a put.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Batch {
-        self.push(PUT, key.as_ref(), value.as_ref(), 0)
+        self.push(PUT, key.as_ref(), value.as_ref(), Life::Forever)
     }
 
     /// Adds a put that expires. Durations are rounded up to whole seconds, zero to one.
@@ -42,12 +46,23 @@ impl Batch {
         value: impl AsRef<[u8]>,
         ttl: Duration,
     ) -> &mut Batch {
-        self.push(PUT, key.as_ref(), value.as_ref(), ttl_secs(ttl))
+        self.push(PUT, key.as_ref(), value.as_ref(), Life::For(ttl_secs(ttl)))
+    }
+
+    /// Adds a put that expires at a nanosecond since 1970, to the nanosecond. One that is over hides the key as a delete
+    /// would. One more than 136 years ahead is brought forward to there.
+    pub fn put_until(
+        &mut self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        unix_ns: u64,
+    ) -> &mut Batch {
+        self.push(PUT, key.as_ref(), value.as_ref(), Life::Until(unix_ns))
     }
 
     /// Adds a delete.
     pub fn delete(&mut self, key: impl AsRef<[u8]>) -> &mut Batch {
-        self.push(DELETE, key.as_ref(), &[], 0)
+        self.push(DELETE, key.as_ref(), &[], Life::Forever)
     }
 
     /// How many mutations the batch holds.
@@ -67,13 +82,15 @@ impl Batch {
         *self = Batch { bytes, ..Batch::default() };
     }
 
-    fn push(&mut self, kind: u8, key: &[u8], value: &[u8], ttl_secs: u32) -> &mut Batch {
+    fn push(&mut self, kind: u8, key: &[u8], value: &[u8], life: Life) -> &mut Batch {
         // What is too long is refused at commit, before anything is written. Until then only its length is
         // kept, because the record's own fields may not be able to hold it.
         self.value_max = self.value_max.max(value.len());
         self.key_max = self.key_max.max(key.len());
         if key.len() <= KEY_MAX && u32::try_from(value.len()).is_ok() {
-            record::push(&mut self.bytes, kind, key, value, ttl_secs);
+            let at = self.bytes.len();
+            record::push(&mut self.bytes, kind, key, value, life.ttl_secs());
+            life.note(self.bytes.get_mut(at..));
         }
         self.count += 1;
         self.puts += u64::from(kind == PUT);
@@ -90,9 +107,11 @@ impl Batch {
         while let Some(record) = RecordHeader::of(rest).and_then(|head| Framed::split(head, rest)) {
             let header = record.header;
             let ttl_secs = header.ttl_secs.get();
+            let at = bytes.len();
             record::push_with(&mut bytes, header.kind, record.key(), ttl_secs, enc, |bytes| {
                 if header.kind == PUT { codec.store(record.value(), bytes) } else { ENC_RAW }
             });
+            Life::of(header).note(bytes.get_mut(at..));
             let len = usize::try_from(header.record_len()).unwrap_or(usize::MAX);
             rest = rest.get(len..).unwrap_or(&[]);
         }
@@ -113,6 +132,59 @@ impl Batch {
             return Err(too_large("value", self.value_max, u64::from(max_value)));
         }
         Ok(())
+    }
+}
+
+/// How long a record counts.
+///
+/// A record that is not committed has no stamp yet. In its place stands the deadline, if the caller gave one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    Forever,
+    For(u32),
+    Until(u64),
+}
+
+impl Life {
+    /// Of a record in a batch.
+    pub(crate) fn of(header: &RecordHeader) -> Life {
+        match (header.ttl_secs.get(), header.timestamp_ns.get()) {
+            (0, _) => Life::Forever,
+            (secs, 0) => Life::For(secs),
+            (_, deadline) => Life::Until(deadline),
+        }
+    }
+
+    fn ttl_secs(self) -> u32 {
+        match self {
+            Life::Forever => 0,
+            Life::For(secs) => secs,
+            Life::Until(_) => 1,
+        }
+    }
+
+    fn note(self, record: Option<&mut [u8]>) {
+        if let (Life::Until(deadline), Some(record)) = (self, record)
+            && let Ok((header, _)) = RecordHeader::mut_from_prefix(record)
+        {
+            // Nothing lived before 1970.
+            header.timestamp_ns.set(deadline.max(1));
+        }
+    }
+
+    /// Stamp and time to live of a record that is committed now. Only whole seconds can be told, so that of one with a
+    /// deadline is stamped up to a second early.
+    pub(crate) fn stamp(self, now_ns: u64) -> (u64, u32) {
+        match self {
+            Life::Forever => (now_ns, 0),
+            Life::For(secs) => (now_ns, secs),
+            Life::Until(deadline) => {
+                let left = deadline.saturating_sub(now_ns).div_ceil(SECOND_NS).max(1);
+                let secs = u32::try_from(left).unwrap_or(u32::MAX);
+                let stamp = deadline.saturating_sub(u64::from(secs) * SECOND_NS);
+                (stamp.min(now_ns), secs)
+            }
+        }
     }
 }
 

@@ -427,6 +427,7 @@ mod tests {
             seqno: like.seqno.get(),
             hash64: like.hash64.get(),
             timestamp_ns: like.timestamp_ns.get(),
+            ttl_secs: like.ttl_secs.get(),
             reserved16: like.reserved16.get(),
         };
         let seal = |header: &RecordHeader, body: &mut [u8]| Some(cipher.seal(header, offset, body));

@@ -70,6 +70,9 @@ pub enum Error {
     /// An earlier write failed, so no further one is safe. Drop the bucket and open it again.
     #[error("writing stopped after an earlier error ({0}); open the bucket again to recover")]
     Stopped(String),
+    /// Whoever was told of the progress asked to stop. Nothing was changed.
+    #[error("stopped before it was done; nothing was changed")]
+    Interrupted,
 }
 
 fn holder(pid: Option<u32>) -> String {

@@ -52,6 +52,7 @@ mod hash_filter;
 mod image;
 mod image_builder;
 mod image_walk;
+mod inspect;
 mod keeper;
 mod key_merge;
 mod key_sort;
@@ -70,6 +71,7 @@ mod overlay;
 #[cfg(all(test, loom))]
 mod overlay_loom;
 mod page_set;
+mod progress;
 mod queue;
 mod reader;
 mod recover;
@@ -90,6 +92,7 @@ mod snapshot;
 mod space;
 mod squeeze;
 mod stats;
+mod survey;
 mod sync;
 mod tail;
 mod text;
@@ -104,15 +107,17 @@ mod view;
 mod walk;
 mod writer;
 
-pub use backup::{Backup, restore, restore_on};
+pub use backup::{Backup, remake, remake_on, restore, restore_on};
 pub use batch::Batch;
 pub use book::Training;
 pub use bucket::Bucket;
 pub use compact::{Compact, Compaction};
 pub use error::{Corrupt, Error, Result, What};
+pub use inspect::{FieldFacts, Inspection, RecordFacts, Sense, Structure, inspect};
 pub use keys::{Key, KeyProvider, Keyring};
 pub use mount::MountReport;
 pub use options::{Compression, Durability, HashKind, Options};
+pub use progress::Progress;
 pub use reader::Reader;
 pub use repair::{Repair, RepairTo, repair, repair_on};
 pub use rotate::Rotation;
@@ -120,5 +125,9 @@ pub use salvage::Lost;
 pub use scan::{Row, Scan};
 pub use snapshot::Snapshot;
 pub use stats::Stats;
+pub use survey::{
+    Area, AreaKind, Checkpoint, IndexFacts, JournalFacts, SegmentFacts, SegmentKind, Settings,
+    SuperblockCopy, Survey,
+};
 pub use value::Value;
-pub use verify::{Finding, Progress, Severity, Verification, verify, verify_on};
+pub use verify::{Finding, Severity, Verification, verify, verify_on};

@@ -158,6 +158,13 @@ impl Options {
         self
     }
 
+    /// Takes encryption back, and the keys with it.
+    pub fn plain(mut self) -> Self {
+        self.key_id = None;
+        self.keys = None;
+        self
+    }
+
     /// Where the keys of an encrypted bucket come from. A bucket that is not encrypted is not opened with keys: somebody may
     /// have put it in the place of one that was.
     pub fn keys(mut self, keys: impl KeyProvider + 'static) -> Self {

@@ -141,6 +141,7 @@ impl Output {
             seqno: header.seqno.get(),
             hash64: header.hash64.get(),
             timestamp_ns: header.timestamp_ns.get(),
+            ttl_secs: header.ttl_secs.get(),
             reserved16: MARK_MOVED,
         };
         self.slice

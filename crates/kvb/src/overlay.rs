@@ -27,6 +27,8 @@ use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, RwLock, l
 pub(crate) const DELETE_BIT: u64 = 1 << 63;
 /// Keys of one hash that are compared in turn.
 const FLOOD: usize = 8;
+/// So many slots are looked at quickly.
+const SMALL: usize = 64 << 10;
 
 /// Which commits a reader may see.
 #[derive(Clone, Copy, Debug)]
@@ -139,7 +141,10 @@ impl Overlay {
     /// Shows about so many entries from all over, and tells how many.
     pub(crate) fn sample(&self, count: usize, mut visit: impl FnMut(u64, u64)) -> u64 {
         let mut shown = 0;
-        for at in (0..self.slot_count).step_by((self.slot_count / (count * 2)).max(1)) {
+        // Few entries in few slots are all looked at: where they stand is chance.
+        let is_small = self.len() <= count && self.slot_count <= SMALL;
+        let step = if is_small { 1 } else { (self.slot_count / (count * 2)).max(1) };
+        for at in (0..self.slot_count).step_by(step) {
             let (hash, entry) = self.slot(at);
             if hash != 0 {
                 shown += 1;

@@ -160,7 +160,7 @@ impl Reader {
     }
 
     /// Looks at the bucket until nothing got in between.
-    fn look<T>(&self, look: impl Fn(&Core) -> Result<T>) -> Result<T> {
+    pub(crate) fn look<T>(&self, look: impl Fn(&Core) -> Result<T>) -> Result<T> {
         for _ in 0..RETRIES {
             let mounted = self.current()?;
             let result = look(&mounted.core);

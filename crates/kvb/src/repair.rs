@@ -31,12 +31,13 @@ use crate::log::Log;
 use crate::mount::{self, MountReport, load_image, load_table};
 use crate::opened::Opened;
 use crate::options::{Compression, Options};
+use crate::progress::{Progress, report as tell};
 use crate::ring::{Ring, read_ring};
 use crate::root::{Root, SEQNO_LIMIT, Unlock, choose, load_copy, load_cut_off};
 use crate::salvage::{Found, Lost, Salvage, Site, drop_uncommitted, walk};
 use crate::text::Text;
 use crate::vault::{Keys, Vault};
-use crate::verify::{Finding, Progress, Verification, verify_on};
+use crate::verify::{Finding, Verification, verify_on};
 
 /// Where a repair writes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +78,7 @@ pub fn repair(
     path: impl AsRef<Path>,
     to: &RepairTo,
     options: Options,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Repair> {
     let path = path.as_ref();
     let file = Arc::new(FileDisk::open_read_only(path).map_err(Error::io("open the bucket"))?);
@@ -112,7 +113,7 @@ pub fn repair_on(
     target: Option<Arc<dyn Disk>>,
     env: Arc<dyn Env>,
     options: Options,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Repair> {
     let plan = plan(&source, &env, options, progress)?;
     match target {
@@ -126,7 +127,7 @@ fn plan(
     disk: &Arc<dyn Disk>,
     env: &Arc<dyn Env>,
     options: Options,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Plan> {
     let found = match verify_on(Arc::clone(disk), Arc::clone(env), options.clone(), progress) {
         Ok(found) => found,
@@ -172,7 +173,7 @@ impl Plan {
         env: Arc<dyn Env>,
         options: Options,
         report: Repair,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Plan> {
         let len = disk.len().map_err(Error::io("read the bucket's length"))?;
         let unlock = Unlock::With(options.keys.as_deref());
@@ -215,7 +216,7 @@ impl Plan {
         let (known, unknown): (Vec<Site>, Vec<Site>) =
             remains.sites.iter().partition(|site| site.seg_id.is_some());
         for site in &known {
-            progress(Progress { stage: "looking for records", done, total });
+            tell(progress, "looking for records", done, total)?;
             salvage.take(*site);
             done += remains.geometry.paddr(site.extent.page_count);
         }
@@ -236,7 +237,7 @@ impl Plan {
                 meaning: "nothing tells whether this was in use",
             });
         }
-        progress(Progress { stage: "looking for records", done: total, total });
+        tell(progress, "looking for records", total, total)?;
         let Salvage { mut found, mut lost, .. } = salvage;
         lost.sort_by_key(|lost| lost.at);
         let mut report = Repair { lost, ..report };
@@ -317,7 +318,7 @@ impl Plan {
         mut self,
         target: Arc<dyn Disk>,
         env: Arc<dyn Env>,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Repair> {
         let live = self.live()?;
         let total = self.report.bytes;
@@ -333,7 +334,7 @@ impl Plan {
             let record = self.log.record(found.paddr)?;
             copier.push_opened(&record, || self.expanded(&record))?;
             if copier.records.is_multiple_of(1024) {
-                progress(Progress { stage: "saving", done: copier.bytes.min(total), total });
+                tell(progress, "saving", copier.bytes.min(total), total)?;
             }
         }
         copier.finish(None)?;

@@ -18,6 +18,7 @@ use host::{Disk, Env, FileDisk, SystemEnv};
 use crate::core::Core;
 use crate::error::{Corrupt, Error, Result, What};
 use crate::options::Options;
+use crate::progress::{self, Progress};
 use crate::reader::{Pinned, Reader};
 
 /// How bad a finding is.
@@ -49,18 +50,6 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "byte {}: {}: {}", self.at, self.what, self.meaning)
     }
-}
-
-/// How far a long task has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Progress {
-    /// What is being done.
-    pub stage: &'static str,
-    /// Bytes done of this stage.
-    pub done: u64,
-    /// Bytes of this stage.
-    pub total: u64,
 }
 
 /// What verifying a bucket found.
@@ -98,12 +87,16 @@ impl Verification {
 struct Verifier<'a> {
     core: &'a Core,
     found: Verification,
-    progress: &'a mut dyn FnMut(Progress),
+    progress: &'a mut dyn FnMut(Progress<'_>),
     /// A writer may be at work.
     has_writer: bool,
 }
 
 impl Verifier<'_> {
+    fn report(&mut self, stage: &'static str, done: u64, total: u64) -> Result<()> {
+        progress::report(self.progress, stage, done, total)
+    }
+
     fn damage(&mut self, what: What, at: u64, meaning: impl Into<String>) {
         self.found.add(Severity::Damage, what, at, meaning);
     }
@@ -122,7 +115,7 @@ impl Verifier<'_> {
 pub fn verify(
     path: impl AsRef<Path>,
     options: Options,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Verification> {
     let disk = FileDisk::open_read_only(path).map_err(Error::io("open the bucket"))?;
     verify_on(Arc::new(disk), Arc::new(SystemEnv), options, progress)
@@ -133,7 +126,7 @@ pub fn verify_on(
     disk: Arc<dyn Disk>,
     env: Arc<dyn Env>,
     options: Options,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Verification> {
     let options = Options { takes_increments: true, ..options };
     let reader = match Reader::open_on_with(Arc::clone(&disk), env, options) {
@@ -155,7 +148,7 @@ fn verify_pinned(
     pinned: &Pinned,
     has_writer: bool,
     disk: &dyn Disk,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Verification> {
     let core = &pinned.mounted.core;
     let found = Verification {

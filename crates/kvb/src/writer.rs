@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use zerocopy::little_endian::{U32, U64};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Life};
 use crate::core::{Core, Position, lock};
 use crate::error::{Error, Result};
 use crate::extent::Extent;
@@ -194,10 +194,12 @@ impl Core {
                     bytes.get(RecordHeader::SIZE..RecordHeader::SIZE + key_len).unwrap_or(&[]);
                 let hash64 = self.hash.hash64(key);
                 let prefix = chunk(key, 0);
+                let (timestamp_ns, ttl_secs) = Life::of(&header).stamp(timestamp_ns);
                 let stamp = Stamp {
                     seqno: writer.next_seqno,
                     hash64,
                     timestamp_ns,
+                    ttl_secs,
                     reserved16: if is_last { MARK_COMMIT } else { 0 },
                 };
                 let (cipher, offset) = (active.cipher.as_deref(), active.len);

@@ -505,6 +505,7 @@ fn check_record(vector: &Value, bytes: &[u8]) {
         seqno: header.seqno.get(),
         hash64: header.hash64.get(),
         timestamp_ns: header.timestamp_ns.get(),
+        ttl_secs: header.ttl_secs.get(),
         reserved16: header.reserved16.get(),
     };
     record::stamp(&mut written, stamp).unwrap();

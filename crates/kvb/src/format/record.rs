@@ -190,6 +190,8 @@ pub struct Stamp {
     pub hash64: u64,
     /// When it is written.
     pub timestamp_ns: u64,
+    /// Seconds from then on for which it counts; 0 is for ever.
+    pub ttl_secs: u32,
     /// Its commit mark.
     pub reserved16: u16,
 }
@@ -255,6 +257,7 @@ pub fn stamp_sealed(
     header.seqno = U64::new(stamp.seqno);
     header.hash64 = U64::new(stamp.hash64);
     header.timestamp_ns = U64::new(stamp.timestamp_ns);
+    header.ttl_secs = U32::new(stamp.ttl_secs);
     header.reserved16 = U16::new(stamp.reserved16);
     let (head, rest) = bytes.split_at_mut_checked(RecordHeader::SIZE)?;
     let header_crc = crc(head.get(4..)?);

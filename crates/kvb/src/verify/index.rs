@@ -11,7 +11,7 @@ use crate::image::Image;
 use crate::key_merge::{Head, KeyMerge};
 use crate::level::{Level, Part};
 use crate::sealed::Sealed;
-use crate::verify::{Progress, Verifier};
+use crate::verify::Verifier;
 use crate::view::View;
 
 /// Keys between two reports of progress.
@@ -44,7 +44,7 @@ impl Verifier<'_> {
             return Ok(());
         }
         self.found.keys = image.place.used;
-        let Some(there) = self.check_pages(&view) else { return Ok(()) };
+        let Some(there) = self.check_pages(&view)? else { return Ok(()) };
         let wanted = match self.wanted(&view, None) {
             Ok(wanted) => wanted,
             // Records that cannot be read were found already.
@@ -58,7 +58,7 @@ impl Verifier<'_> {
     }
 
     /// Checks every page and the order of the slots; tells which slots there are, if all pages hold.
-    fn check_pages(&mut self, view: &View) -> Option<Slots> {
+    fn check_pages(&mut self, view: &View) -> Result<Option<Slots>> {
         let (core, image) = (self.core, &view.image);
         let geometry = core.geometry();
         let total = geometry.paddr(image.place.page_count());
@@ -67,7 +67,7 @@ impl Verifier<'_> {
         for page in 0..image.place.page_count() {
             if page % 256 == 0 {
                 let done = geometry.paddr(page);
-                (self.progress)(Progress { stage: "index pages", done, total });
+                self.report("index pages", done, total)?;
             }
             let at = geometry.paddr(image.place.first_page() + page);
             let Ok(bytes) = image.page(&core.log, page) else {
@@ -91,7 +91,7 @@ impl Verifier<'_> {
                 format!("{used} slots are in use, and the head says {}", image.place.used);
             self.derived(What::IndexPage, at, meaning);
         }
-        is_whole.then_some(slots)
+        Ok(is_whole.then_some(slots))
     }
 
     /// The slots that the log asks for. Every key whose slot is wrong or missing is a finding; the others are noted.
@@ -119,7 +119,7 @@ impl Verifier<'_> {
             keys += 1;
             done += head.record.header.record_len();
             if keys.is_multiple_of(REPORT_EVERY) {
-                (self.progress)(Progress { stage: "index against log", done, total });
+                self.report("index against log", done, total)?;
             }
             let hash = slot_hash(head.record.header.hash64.get());
             let found = image.find_at(&core.log, hash, head.key(), view.gone.as_deref())?;

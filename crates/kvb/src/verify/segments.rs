@@ -13,7 +13,7 @@ use crate::opened::Opened;
 use crate::sealed::Sealed;
 use crate::segment::Segment;
 use crate::unsealed::Unsealed;
-use crate::verify::{Progress, Verifier};
+use crate::verify::Verifier;
 use crate::walk::read_records;
 
 /// What the rules say of one record after another.
@@ -34,16 +34,16 @@ impl Verifier<'_> {
         let total = sealed.iter().map(bytes).sum::<u64>() + tail;
         let mut done = 0;
         for one in &sealed {
-            (self.progress)(Progress { stage: "segments", done, total });
+            self.report("segments", done, total)?;
             self.check_segment(one);
             done += bytes(one);
         }
         for (index, unsealed) in view.segments.tail.iter().enumerate() {
-            (self.progress)(Progress { stage: "segments", done, total });
+            self.report("segments", done, total)?;
             self.check_unsealed(unsealed, index + 1 == view.segments.tail.len());
             done += unsealed.record_bytes();
         }
-        (self.progress)(Progress { stage: "segments", done: total, total });
+        self.report("segments", total, total)?;
         self.check_seqnos(&sealed);
         Ok(())
     }

@@ -1,0 +1,7 @@
+//! `kvb`: everything an operator does to a bucket.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::finish(cli::bucket::run(std::env::args_os()))
+}

@@ -1,0 +1,451 @@
+//! The forms of a dump: kvb's own text, JSON lines, and the text of `mdb_dump`.
+//!
+//! kvb's text has one row a line: key, tab, value, and for rows that expire another tab and the nanosecond since 1970.
+//! Printable ASCII stands for itself; a backslash is `\\`, a tab `\t`, a line feed `\n`, a carriage return `\r`, any other
+//! byte `\x` and two hex digits, and so is a `#` that begins a key. Lines that begin with `#` are not rows. The first line is
+//! `# kvb dump 1`; such a dump ends with `# end` and the number of rows, so that one cut short is noticed.
+//!
+//! JSON lines have one object a row with `key` and `value` in hex and `expires_at` in nanoseconds since 1970 or null; other
+//! fields are ignored. A dump begins with an object that has `kvb_dump` and ends with one that has `end`.
+
+use std::io::{self, BufRead, Write};
+
+use serde_json::{Value, json};
+
+use crate::exit::{Done, Fail};
+use crate::input::{digit, from_hex, push_hex, to_hex};
+use crate::interrupt;
+
+/// Longest value in a dump, as long as nobody knows better.
+const VALUE_MAX: u64 = 1 << 30;
+/// Longest line beside what a value takes: the longest key, and names of fields.
+const LINE_ROOM: u64 = 4 * 65_535 + 4096;
+
+/// How rows are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Form {
+    /// Readable, one row a line
+    Text,
+    /// One JSON object a line
+    Json,
+    /// As mdb_dump writes and mdb_load reads; rows lose their deadlines
+    Mdb,
+}
+
+/// A row of a dump.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) key: Vec<u8>,
+    pub(super) value: Vec<u8>,
+    pub(super) expires_at: Option<u64>,
+}
+
+/// Writes rows.
+pub(super) struct FormWriter<'a> {
+    out: &'a mut dyn Write,
+    form: Form,
+    count: u64,
+    line: String,
+}
+
+impl<'a> FormWriter<'a> {
+    /// Begins a dump of a bucket with these settings.
+    pub(super) fn begin(
+        out: &'a mut dyn Write,
+        form: Form,
+        settings: &[(&'static str, String)],
+    ) -> io::Result<FormWriter<'a>> {
+        match form {
+            Form::Text => {
+                writeln!(out, "# kvb dump 1")?;
+                for (name, value) in settings {
+                    writeln!(out, "# {name}={value}")?;
+                }
+            }
+            Form::Json => {
+                let mut head = json!({ "kvb_dump": 1 });
+                if let Some(head) = head.as_object_mut() {
+                    for (name, value) in settings {
+                        head.insert((*name).to_owned(), Value::String(value.clone()));
+                    }
+                }
+                writeln!(out, "{head}")?;
+            }
+            Form::Mdb => writeln!(out, "VERSION=3\nformat=bytevalue\ntype=btree\nHEADER=END")?,
+        }
+        Ok(FormWriter { out, form, count: 0, line: String::new() })
+    }
+
+    /// Writes a row.
+    pub(super) fn row(&mut self, key: &[u8], value: &[u8], until: Option<u64>) -> io::Result<()> {
+        self.count += 1;
+        self.line.clear();
+        match self.form {
+            Form::Text => {
+                let start = self.line.len();
+                escape(&mut self.line, key);
+                if self.line.get(start..).is_some_and(|key| key.starts_with('#')) {
+                    self.line.replace_range(start..=start, "\\x23");
+                }
+                self.line.push('\t');
+                escape(&mut self.line, value);
+                if let Some(until) = until {
+                    self.line.push('\t');
+                    self.line.push_str(&until.to_string());
+                }
+            }
+            Form::Json => {
+                let row =
+                    json!({ "key": to_hex(key), "value": to_hex(value), "expires_at": until });
+                self.line = row.to_string();
+            }
+            Form::Mdb => {
+                self.line.push(' ');
+                push_hex(&mut self.line, key);
+                self.line.push_str("\n ");
+                push_hex(&mut self.line, value);
+            }
+        }
+        self.line.push('\n');
+        self.out.write_all(self.line.as_bytes())
+    }
+
+    /// Ends the dump and tells how many rows it has.
+    pub(super) fn end(self) -> io::Result<u64> {
+        match self.form {
+            Form::Text => writeln!(self.out, "# end {}", self.count)?,
+            Form::Json => writeln!(self.out, "{}", json!({ "end": self.count }))?,
+            Form::Mdb => writeln!(self.out, "DATA=END")?,
+        }
+        Ok(self.count)
+    }
+}
+
+fn escape(line: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        match byte {
+            b'\\' => line.push_str("\\\\"),
+            b'\t' => line.push_str("\\t"),
+            b'\n' => line.push_str("\\n"),
+            b'\r' => line.push_str("\\r"),
+            b' '..=b'~' => line.push(char::from(*byte)),
+            _ => {
+                line.push_str("\\x");
+                push_hex(line, &[*byte]);
+            }
+        }
+    }
+}
+
+/// Reads rows in whichever form they are.
+pub(super) struct FormReader<R> {
+    input: R,
+    form: Form,
+    line: Vec<u8>,
+    /// Lines read so far.
+    line_no: u64,
+    /// Bytes read so far.
+    pub(super) bytes: u64,
+    /// Longest line that can be a row.
+    line_max: u64,
+    rows: u64,
+    /// The dump says itself where it ends.
+    has_end: bool,
+    is_ended: bool,
+    /// Of mdb_dump's two ways to write bytes, the readable one.
+    is_print: bool,
+    /// How the bucket was made, if the dump tells.
+    pub(super) settings: Vec<(String, String)>,
+    /// The first row, if it was read to find out the form.
+    is_pending: bool,
+}
+
+impl<R: BufRead> FormReader<R> {
+    /// Finds out the form and reads what comes before the rows.
+    pub(super) fn open(input: R) -> Done<FormReader<R>> {
+        let mut reader = FormReader {
+            input,
+            form: Form::Text,
+            line: Vec::new(),
+            line_no: 0,
+            bytes: 0,
+            line_max: 4 * VALUE_MAX + LINE_ROOM,
+            rows: 0,
+            has_end: false,
+            is_ended: false,
+            is_print: false,
+            settings: Vec::new(),
+            is_pending: false,
+        };
+        reader.is_pending = reader.read_line()?;
+        if reader.line.starts_with(b"{") {
+            reader.form = Form::Json;
+        } else if reader.line.starts_with(b"VERSION=") {
+            reader.form = Form::Mdb;
+        } else if reader.line.starts_with(b"# kvb dump") && reader.line != b"# kvb dump 1" {
+            return Err(reader.wrong("this version of a dump is not known; upgrade"));
+        }
+        match reader.form {
+            Form::Text => reader.read_text_head()?,
+            Form::Json => reader.read_json_head()?,
+            Form::Mdb => reader.read_mdb_head()?,
+        }
+        Ok(reader)
+    }
+
+    /// No row has a longer value than this, each byte of it as four letters at most.
+    pub(super) fn set_value_max(&mut self, bytes: u64) {
+        self.line_max = bytes.saturating_mul(4).saturating_add(LINE_ROOM);
+    }
+
+    /// The next row, or none at the end.
+    pub(super) fn next(&mut self, entry: &mut Entry) -> Done<bool> {
+        loop {
+            if self.is_ended || !self.take_line()? {
+                return self.finish();
+            }
+            let is_row = match self.form {
+                Form::Text => self.text_row(entry)?,
+                Form::Json => self.json_row(entry)?,
+                Form::Mdb => self.mdb_row(entry)?,
+            };
+            if is_row {
+                self.rows += 1;
+                return Ok(true);
+            }
+        }
+    }
+
+    /// The line that is there already, or the next one.
+    fn take_line(&mut self) -> Done<bool> {
+        if std::mem::take(&mut self.is_pending) { Ok(true) } else { self.read_line() }
+    }
+
+    fn finish(&mut self) -> Done<bool> {
+        if self.has_end && !self.is_ended {
+            return Err(Fail::failed(format!(
+                "the dump ends early, after {} rows: its last line is missing",
+                self.rows
+            )));
+        }
+        Ok(false)
+    }
+
+    fn read_line(&mut self) -> Done<bool> {
+        self.line.clear();
+        let read = io::Read::take(&mut self.input, self.line_max)
+            .read_until(b'\n', &mut self.line)
+            .map_err(|error| match interrupt::is_asked() {
+                true => Fail::interrupted("interrupted"),
+                false => Fail::failed(format!("cannot read the dump: {error}")),
+            })?;
+        self.bytes += u64::try_from(read).unwrap_or(0);
+        self.line_no += u64::from(read > 0);
+        if u64::try_from(read).is_ok_and(|read| read == self.line_max) {
+            return Err(self.wrong("no row of this bucket can be as long as this line"));
+        }
+        if self.line.last() == Some(&b'\n') {
+            self.line.pop();
+            if self.line.last() == Some(&b'\r') {
+                self.line.pop();
+            }
+        }
+        Ok(read > 0)
+    }
+
+    fn wrong(&self, message: &str) -> Fail {
+        Fail::failed(format!("line {}: {message}", self.line_no))
+    }
+
+    fn read_text_head(&mut self) -> Done {
+        self.has_end = self.line == b"# kvb dump 1";
+        // Lines about the bucket, up to the first that is not one.
+        while self.is_pending && self.line.starts_with(b"#") && !self.line.starts_with(b"# end") {
+            let text = String::from_utf8_lossy(&self.line).into_owned();
+            if let Some((name, value)) = text.trim_start_matches('#').split_once('=')
+                && self.has_end
+            {
+                self.settings.push((name.trim().to_owned(), value.trim().to_owned()));
+            }
+            self.is_pending = self.read_line()?;
+        }
+        Ok(())
+    }
+
+    fn text_row(&mut self, entry: &mut Entry) -> Done<bool> {
+        if let Some(rest) = self.line.strip_prefix(b"# end ") {
+            let count = std::str::from_utf8(rest).ok().and_then(|count| count.trim().parse().ok());
+            return self.ended(count);
+        }
+        if self.line.starts_with(b"#") || self.line.is_empty() {
+            return Ok(false);
+        }
+        let mut cells = self.line.split(|byte| *byte == b'\t');
+        let (key, value, until) = (cells.next(), cells.next(), cells.next());
+        let (Some(key), Some(value), None) = (key, value, cells.next()) else {
+            return Err(self.wrong(
+                "a row is a key, a tab and a value, and may have another tab and a deadline",
+            ));
+        };
+        let is_whole = unescape(key, &mut entry.key) && unescape(value, &mut entry.value);
+        if !is_whole {
+            return Err(
+                self.wrong("after a backslash there must be \\, t, n, r or x and two hex digits")
+            );
+        }
+        entry.expires_at = match until.map(|until| std::str::from_utf8(until).map(str::parse)) {
+            None => None,
+            Some(Ok(Ok(until))) => Some(until),
+            Some(_) => return Err(self.wrong("a deadline is a number of nanoseconds since 1970")),
+        };
+        Ok(true)
+    }
+
+    /// The dump says that it ends here, after so many rows.
+    fn ended(&mut self, count: Option<u64>) -> Done<bool> {
+        if count != Some(self.rows) {
+            return Err(self.wrong(&format!(
+                "the dump says that it has {} rows, and {} were read",
+                count.map_or_else(|| "an unknown number of".to_owned(), |count| count.to_string()),
+                self.rows
+            )));
+        }
+        self.is_ended = true;
+        Ok(false)
+    }
+
+    fn read_json_head(&mut self) -> Done {
+        let head: Option<Value> = serde_json::from_slice(&self.line).ok();
+        let Some(head) = head.as_ref().and_then(Value::as_object) else { return Ok(()) };
+        let Some(version) = head.get("kvb_dump") else { return Ok(()) };
+        if version != 1 {
+            return Err(self.wrong("this version of a dump is not known; upgrade"));
+        }
+        self.has_end = true;
+        self.is_pending = false;
+        for (name, value) in head {
+            if let Some(value) = value.as_str() {
+                self.settings.push((name.clone(), value.to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    fn json_row(&mut self, entry: &mut Entry) -> Done<bool> {
+        if self.line.is_empty() {
+            return Ok(false);
+        }
+        let row: Value = serde_json::from_slice(&self.line)
+            .map_err(|error| self.wrong(&format!("this is not JSON: {error}")))?;
+        if let Some(count) = row.get("end") {
+            return self.ended(count.as_u64());
+        }
+        let bytes = |name: &str| {
+            let digits = row.get(name).and_then(Value::as_str)?;
+            from_hex(digits.strip_prefix("0x").unwrap_or(digits))
+        };
+        let (Some(key), Some(value)) = (bytes("key"), bytes("value")) else {
+            return Err(self.wrong("a row has `key` and `value` in hex"));
+        };
+        entry.key = key;
+        entry.value = value;
+        entry.expires_at = match row.get("expires_at") {
+            None | Some(Value::Null) => None,
+            Some(until) => Some(until.as_u64().ok_or_else(|| {
+                self.wrong("`expires_at` is a number of nanoseconds since 1970, or null")
+            })?),
+        };
+        Ok(true)
+    }
+
+    fn read_mdb_head(&mut self) -> Done {
+        self.has_end = true;
+        while self.line != b"HEADER=END" {
+            match self.line.as_slice() {
+                b"format=print" => self.is_print = true,
+                b"duplicates=1" => {
+                    return Err(self.wrong(
+                        "the database has several values for one key, which a bucket has not",
+                    ));
+                }
+                _ => {}
+            }
+            if !self.read_line()? {
+                return Err(self.wrong("the dump has no HEADER=END"));
+            }
+        }
+        self.is_pending = false;
+        Ok(())
+    }
+
+    fn mdb_row(&mut self, entry: &mut Entry) -> Done<bool> {
+        if self.line == b"DATA=END" {
+            self.is_ended = true;
+            return Ok(false);
+        }
+        if self.line.starts_with(b"VERSION=") {
+            return Err(self
+                .wrong("another database begins here; dump one at a time, with mdb_dump -s NAME"));
+        }
+        entry.expires_at = None;
+        entry.key = self.mdb_bytes()?;
+        if !self.read_line()? {
+            return Err(self.wrong("a key has no value"));
+        }
+        entry.value = self.mdb_bytes()?;
+        Ok(true)
+    }
+
+    fn mdb_bytes(&self) -> Done<Vec<u8>> {
+        let text = self.line.strip_prefix(b" ");
+        let bytes = text.and_then(|text| match self.is_print {
+            true => unprint(text),
+            false => from_hex(std::str::from_utf8(text).ok()?),
+        });
+        bytes.ok_or_else(|| self.wrong("this is no line of mdb_dump"))
+    }
+}
+
+/// Undoes [`escape`]. False if it is not made by that.
+fn unescape(text: &[u8], bytes: &mut Vec<u8>) -> bool {
+    bytes.clear();
+    let mut rest = text.iter();
+    while let Some(byte) = rest.next() {
+        let plain = match byte {
+            b'\\' => match rest.next() {
+                Some(b'\\') => b'\\',
+                Some(b't') => b'\t',
+                Some(b'n') => b'\n',
+                Some(b'r') => b'\r',
+                Some(b'x') => {
+                    let mut half = || rest.next().and_then(|half| digit(*half));
+                    match (half(), half()) {
+                        (Some(high), Some(low)) => high << 4 | low,
+                        _ => return false,
+                    }
+                }
+                _ => return false,
+            },
+            byte => *byte,
+        };
+        bytes.push(plain);
+    }
+    true
+}
+
+/// Bytes as `mdb_dump -p` writes them: a backslash and two hex digits, or another backslash.
+fn unprint(text: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.iter();
+    while let Some(byte) = rest.next() {
+        let plain = match byte {
+            b'\\' => match rest.next()? {
+                b'\\' => b'\\',
+                high => digit(*high)? << 4 | digit(*rest.next()?)?,
+            },
+            byte => *byte,
+        };
+        bytes.push(plain);
+    }
+    Some(bytes)
+}

@@ -1,0 +1,248 @@
+//! `kvb keygen` and `rekey`: making keys, and changing those of a bucket.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use kvb::{Error, Options};
+use serde_json::json;
+
+use super::Session;
+use super::care::beside_bar;
+use super::init::no_key;
+use crate::bar::Bar;
+use crate::exit::{Done, Fail, about};
+use crate::secret::{self, Secrets};
+use crate::{interrupt, show};
+
+/// The variable with the new key of a rotation.
+const NEW_KEY_VARIABLE: &str = "KVB_NEW_KEY";
+
+/// Make a random key in a file that only you can read
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  kvb keygen key
+  kvb keygen key2 --id 2                        with the number a bucket knows it by
+
+Whoever loses the key loses the bucket: keep a copy elsewhere.")]
+pub(super) struct Keygen {
+    /// The file to make; it must not exist
+    file: PathBuf,
+    /// The number that buckets know the key by
+    #[arg(long)]
+    id: Option<u64>,
+}
+
+impl Keygen {
+    pub(super) fn run(self, session: &mut Session<'_>) -> Done {
+        secret::generate(&self.file, self.id)?;
+        let facts = json!({ "written_to": self.file.display().to_string(), "id": self.id });
+        session.tell(&facts, String::new)
+    }
+}
+
+/// Encrypt a bucket, decrypt it, or change its key
+#[derive(Args)]
+#[command(
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  kvb keygen key && kvb rekey encrypt bucket.kvb --key-file key
+  kvb rekey rotate bucket.kvb --key-file key --new-key-file key2
+  kvb rekey decrypt bucket.kvb --key-file key2"
+)]
+pub(super) struct Rekey {
+    #[command(subcommand)]
+    how: How,
+}
+
+#[derive(Subcommand)]
+enum How {
+    Encrypt(Encrypt),
+    Decrypt(Decrypt),
+    Rotate(Rotate),
+}
+
+/// Encrypt a bucket that is not
+#[derive(Args)]
+#[command(after_help = "\
+The bucket is written anew and takes the place of the old file when it is whole and verified. The disk may keep what was in
+the old file's blocks until it uses them again, and so may backups: make a new bucket on a new disk if that matters.
+
+Examples:
+  kvb rekey encrypt bucket.kvb --key-file key
+  kvb rekey encrypt bucket.kvb                  asks for a passphrase")]
+struct Encrypt {
+    /// The bucket
+    bucket: PathBuf,
+    /// The number that the bucket knows the key by
+    #[arg(long, value_name = "ID")]
+    key_id: Option<u64>,
+}
+
+/// Decrypt a bucket: afterwards anyone can read it
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  kvb rekey decrypt bucket.kvb --key-file key")]
+struct Decrypt {
+    /// The bucket
+    bucket: PathBuf,
+}
+
+/// Encrypt everything anew with another key
+#[derive(Args)]
+#[command(after_help = "\
+The new key is taken from --new-key-file, from the environment variable KVB_NEW_KEY, or asked for. If the rotation is
+interrupted, both keys are needed to open the bucket until it was run again to its end. Free space is overwritten.
+
+Examples:
+  kvb rekey rotate bucket.kvb --key-file key --new-key-file key2")]
+struct Rotate {
+    /// The bucket
+    bucket: PathBuf,
+    /// File with the new key
+    #[arg(long, value_name = "FILE")]
+    new_key_file: Option<PathBuf>,
+    /// The number that the bucket knows the new key by. Default: one more than the old one
+    #[arg(long, value_name = "ID")]
+    new_key_id: Option<u64>,
+}
+
+impl Rekey {
+    pub(super) fn run(self, session: &mut Session<'_>) -> Done {
+        match self.how {
+            How::Encrypt(args) => args.run(session),
+            How::Decrypt(args) => args.run(session),
+            How::Rotate(args) => args.run(session),
+        }
+    }
+}
+
+impl Encrypt {
+    fn run(self, session: &mut Session<'_>) -> Done {
+        let path = &self.bucket;
+        refuse_unless(path, false)?;
+        let (id, secrets) = match session.secrets()? {
+            Some(secrets) => (self.key_id.unwrap_or_else(|| secrets.id_or(1)), secrets),
+            None => Secrets::ask_new(path)?.ok_or_else(no_key)?,
+        };
+        remake(session, path, Options::default(), |options| options.encrypted(id).keys(secrets))
+    }
+}
+
+impl Decrypt {
+    fn run(self, session: &mut Session<'_>) -> Done {
+        let path = &self.bucket;
+        refuse_unless(path, true)?;
+        // Asked for before the bar is there.
+        let mut opened = None;
+        session.with_keys(path, &Options::default(), |options| {
+            kvb::Reader::open_with(path, options.clone())?;
+            opened = Some(options);
+            Ok(())
+        })?;
+        remake(session, path, opened.unwrap_or_default(), Options::plain)
+    }
+}
+
+/// Writes a bucket anew with other settings.
+fn remake(
+    session: &mut Session<'_>,
+    path: &Path,
+    options: Options,
+    change: impl FnOnce(Options) -> Options,
+) -> Done {
+    interrupt::listen();
+    let mut bar = Bar::bytes("copying", Some(0), session.common.quiet);
+    let done = kvb::remake(path, options, change, &mut bar.watch());
+    bar.clear();
+    let done = done.map_err(about(path))?;
+    let facts = json!({ "records": done.records, "bytes": done.bytes, "seqno": done.seqno });
+    session.tell(&facts, || {
+        format!(
+            "{} records of {} written anew\n",
+            show::count(done.records),
+            show::size(done.bytes)
+        )
+    })
+}
+
+/// Refuses a bucket that is encrypted already, or is not.
+fn refuse_unless(path: &Path, is_encrypted: bool) -> Done {
+    match kvb::Reader::open(path) {
+        Ok(_) if is_encrypted => Err(Fail::failed(format!(
+            "{} is not encrypted, and nothing was changed",
+            path.display()
+        ))),
+        Err(Error::KeyMissing { .. }) if !is_encrypted => {
+            let fail = format!("{} is encrypted already, and nothing was changed", path.display());
+            Err(Fail::failed(fail).hint("`kvb rekey rotate` changes its key"))
+        }
+        Ok(_) | Err(Error::KeyMissing { .. }) => Ok(()),
+        Err(error) => Err(about(path)(error)),
+    }
+}
+
+impl Rotate {
+    fn run(self, session: &mut Session<'_>) -> Done {
+        let path = &self.bucket;
+        let old_id = match kvb::Reader::open(path) {
+            Err(Error::KeyMissing { id }) => id,
+            Ok(_) => {
+                let fail = format!("{} is not encrypted, and nothing was changed", path.display());
+                return Err(Fail::failed(fail).hint("`kvb rekey encrypt` encrypts it"));
+            }
+            Err(error) => return Err(about(path)(error)),
+        };
+        let old = match session.secrets()? {
+            Some(secrets) => secrets,
+            None => Secrets::ask(path, old_id)?
+                .ok_or_else(|| about(path)(Error::KeyMissing { id: old_id }))?,
+        };
+        let given = Secrets::given(self.new_key_file.as_deref(), NEW_KEY_VARIABLE)?;
+        let (new_id, new) = match given {
+            Some(secrets) => {
+                let next = old_id.checked_add(1).filter(|id| *id < 1 << 63).unwrap_or(1);
+                let id = self.new_key_id.unwrap_or_else(|| secrets.id_or(next));
+                (id, secrets.only_as(id))
+            }
+            None => Secrets::ask_new(path)?.ok_or_else(no_key)?,
+        };
+        if new_id == old_id {
+            return Err(Fail::usage(format!(
+                "the bucket knows a key by the number {new_id} already"
+            ))
+            .hint("give another one with --new-key-id"));
+        }
+        let options = Options::default().keys(new.or(old));
+        let bucket = kvb::Bucket::open(path, options).map_err(about(path))?;
+        let total = bucket.stats().map_err(about(path))?.bytes_live;
+        let done = beside_bar(&bucket, "encrypting", total, session.common.quiet, || {
+            bucket.rotate_key(new_id)
+        })
+        .map_err(about(path))?;
+        bucket.close().map_err(about(path))?;
+        let facts = json!({
+            "key_id": new_id.to_string(),
+            "segments": done.segments,
+            "records": done.records,
+            "bytes": done.bytes,
+            "complete": done.is_complete,
+        });
+        session.tell(&facts, || {
+            format!(
+                "{} records of {} are under key {} now\n",
+                show::count(done.records),
+                show::size(done.bytes),
+                secret::name_of(new_id)
+            )
+        })?;
+        if done.is_complete {
+            return Ok(());
+        }
+        Err(Fail::failed("somebody still reads what is under the old key, so both keys are needed")
+            .hint("run the same command again when they are done"))
+    }
+}

@@ -1,0 +1,124 @@
+//! How a program ends: with an exit code, and words that tell what to do next.
+
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use kvb::Error;
+
+/// What a command comes to.
+pub(crate) type Done<T = ()> = Result<T, Fail>;
+
+/// Not found, a check failed, something went wrong.
+const FAILED: u8 = 1;
+/// Wrong usage.
+const USAGE: u8 = 2;
+/// As shells tell of a process that SIGINT ended.
+const INTERRUPTED: u8 = 130;
+
+/// Why a command did not do what it was asked to.
+#[derive(Debug)]
+pub struct Fail {
+    code: u8,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Fail {
+    /// Something went wrong, or is not there.
+    pub(crate) fn failed(message: impl Into<String>) -> Fail {
+        Fail { code: FAILED, message: message.into(), hint: None }
+    }
+
+    /// The command was called wrongly.
+    pub(crate) fn usage(message: impl Into<String>) -> Fail {
+        Fail { code: USAGE, message: message.into(), hint: None }
+    }
+
+    /// Somebody pressed Ctrl-C. What is said is what became of the work.
+    pub(crate) fn interrupted(message: impl Into<String>) -> Fail {
+        Fail { code: INTERRUPTED, message: message.into(), hint: None }
+    }
+
+    /// Everything was said already.
+    pub(crate) fn silent(code: u8) -> Fail {
+        Fail { code, message: String::new(), hint: None }
+    }
+
+    /// What to do next.
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Fail {
+        Fail { hint: Some(hint.into()), ..self }
+    }
+}
+
+/// Tells what went wrong and gives the exit code.
+pub fn finish(done: Result<(), Fail>) -> ExitCode {
+    let Err(fail) = done else { return ExitCode::SUCCESS };
+    if !fail.message.is_empty() {
+        eprintln!("kvb: {}", fail.message);
+    }
+    if let Some(hint) = fail.hint {
+        eprintln!("hint: {hint}");
+    }
+    ExitCode::from(fail.code)
+}
+
+impl From<io::Error> for Fail {
+    /// Of standard output: whoever reads it may have seen enough.
+    fn from(error: io::Error) -> Fail {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Fail::silent(0),
+            _ => Fail::failed(format!("cannot write the output: {error}")),
+        }
+    }
+}
+
+/// What an error of the engine means to whoever works with this file.
+pub(crate) fn about(path: &Path) -> impl Fn(Error) -> Fail + '_ {
+    let name = path.display().to_string();
+    move |error| {
+        match &error {
+        Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            Fail::failed(format!("{name} does not exist"))
+                .hint(format!("`kvb init {name}` makes a bucket"))
+        }
+        Error::Io { source, .. } if source.kind() == io::ErrorKind::AlreadyExists => {
+            Fail::failed(format!("{name} is there already, and nothing was changed"))
+                .hint("choose another name, or remove the file first")
+        }
+        Error::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+            Fail::failed(format!("{name}: {error}"))
+                .hint("look at the owner and the mode of the file and of its directory")
+        }
+        Error::Locked { pid } => {
+            let holder = pid.map_or_else(|| "another process".to_owned(), describe_process);
+            Fail::failed(format!("{name} is open for writing by {holder}")).hint(
+                "wait for it or stop it; get, scan, stats, verify, backup and every other command that only reads work beside it",
+            )
+        }
+        Error::Corrupt(_) => Fail::failed(format!("{name}: {error}")).hint(format!(
+            "`kvb verify {name}` lists the damage, and `kvb repair {name}` makes a new file of everything that is intact"
+        )),
+        Error::KeyMissing { id } => {
+            Fail::failed(format!("{name} is encrypted, and its key was not given")).hint(format!(
+                "give key {} with --key-file FILE or in the environment variable KVB_KEY, or run this in a terminal to be asked for it",
+                crate::secret::name_of(*id)
+            ))
+        }
+        Error::KeyWrong { .. } => {
+            Fail::failed(format!("{name}: {error}")).hint("nothing was read or changed")
+        }
+        Error::NoSpace => Fail::failed(format!("{name}: {error}")),
+        Error::Interrupted => Fail::interrupted("interrupted; nothing was changed"),
+        _ => Fail::failed(format!("{name}: {error}")),
+    }
+    }
+}
+
+/// A process by its number, and its name where the system tells.
+fn describe_process(pid: u32) -> String {
+    match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
+        Ok(name) => format!("process {pid} ({})", name.trim_end()),
+        Err(_) => format!("process {pid}"),
+    }
+}

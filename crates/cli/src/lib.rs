@@ -1,0 +1,22 @@
+//! The programs of this project, and what they share: arguments, output, progress, interruption, exit codes.
+//!
+//! | code | meaning |
+//! |---|---|
+//! | 0 | done |
+//! | 1 | not found, a check failed, or something went wrong |
+//! | 2 | wrong usage |
+//! | 130 | interrupted |
+//!
+//! Data goes to standard output, words to standard error.
+
+mod bar;
+pub mod bucket;
+mod exit;
+mod input;
+mod interrupt;
+mod logging;
+mod secret;
+mod show;
+
+pub use exit::finish;
+pub use logging::start as start_logging;
