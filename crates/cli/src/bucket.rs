@@ -122,8 +122,19 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Tells what was done: in words on standard error, unless the user wants quiet, or as JSON.
+    fn report(&mut self, json: &serde_json::Value, words: impl FnOnce() -> String) -> Done {
+        if self.common.json {
+            return Ok(writeln!(self.out, "{json}")?);
+        }
+        self.notice(&words());
+        Ok(())
+    }
+
     /// Says something on standard error, unless the user wants quiet.
-    fn notice(&self, words: &str) {
+    fn notice(&mut self, words: &str) {
+        // In the order in which it was said, where both go to one place.
+        let _ = self.out.flush();
         if !self.common.quiet {
             eprintln!("{words}");
         }

@@ -96,7 +96,7 @@ pub(crate) fn about(path: &Path) -> impl Fn(Error) -> Fail + '_ {
                 "wait for it or stop it; get, scan, stats, verify, backup and every other command that only reads work beside it",
             )
         }
-        Error::Corrupt(_) => Fail::failed(format!("{name}: {error}")).hint(format!(
+        Error::Corrupt(damage) => Fail::failed(format!("{name}: {damage}")).hint(format!(
             "`kvb verify {name}` lists the damage, and `kvb repair {name}` makes a new file of everything that is intact"
         )),
         Error::KeyMissing { id } => {

@@ -56,6 +56,11 @@ pub(crate) fn count(number: u64) -> String {
     HumanCount(number).to_string()
 }
 
+/// So many of something.
+pub(crate) fn many(number: u64, one: &str, several: &str) -> String {
+    format!("{} {}", count(number), if number == 1 { one } else { several })
+}
+
 /// A share in percent.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)

@@ -24,6 +24,8 @@ use crate::output::{ORIGIN_NONE, Output};
 const OUTPUT_BYTES: u64 = 64 << 20;
 /// Most records in one.
 const OUTPUT_RECORDS: u64 = 512 << 10;
+/// Records between two index images. Each leaves a hole in the file where it was, so there should be one.
+const IMAGE_RECORDS: usize = 4 << 20;
 
 impl Options {
     /// Options for a bucket made like one that is there, opened with these options.
@@ -67,7 +69,8 @@ impl Copier {
         seqno: u64,
         clock_ns: u64,
     ) -> Result<Copier> {
-        let options = options.background(false).durability(Durability::Relaxed);
+        let options =
+            options.background(false).durability(Durability::Relaxed).overlay_min(IMAGE_RECORDS);
         let bucket = Bucket::create_on(disk, env, options)?;
         let core = bucket.core();
         {
@@ -168,8 +171,32 @@ impl Copier {
         core.freeze_any();
         core.merge()?;
         let (records, bytes) = (self.records, self.bytes);
+        self.bucket.flush()?;
+        self.trim()?;
         self.bucket.close()?;
         Ok((records, bytes))
+    }
+}
+
+impl Copier {
+    /// Cuts off what is free at the end of the file. Nobody else has it open, and nothing counts yet, so the order of steps
+    /// does not matter.
+    fn trim(&self) -> Result<()> {
+        let core = self.core();
+        let mut keeper = core.lock_keeper();
+        let spares = [keeper.image_spare.take(), keeper.table_spare.take()];
+        for spare in spares.into_iter().flatten() {
+            keeper.space.give_back(spare);
+        }
+        keeper.space.lower_high_water();
+        keeper.b_page = keeper.space.high_water();
+        let b_page = keeper.b_page;
+        keeper.space.set_raw_end(b_page);
+        keeper.full_checkpoint(core)?;
+        // Where the checkpoint needed room after all, it stands behind that.
+        let len = core.geometry().paddr(keeper.b_page + 1);
+        core.disk.set_len(len).map_err(Error::io("cut off free space"))?;
+        core.disk.sync().map_err(Error::io("sync the new file"))
     }
 }
 

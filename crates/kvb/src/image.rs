@@ -329,6 +329,14 @@ impl Image {
         Ok(self.first_of(log, hash)?.is_some())
     }
 
+    /// True if the first slot with this hash leads to the record at a place.
+    pub(crate) fn leads_to(&self, log: &Log, hash: u64, paddr: u64) -> Result<bool> {
+        match self.first_of(log, hash)? {
+            Some(first) => Ok(self.slot(log, first)?.record_paddr.get() == paddr),
+            None => Ok(false),
+        }
+    }
+
     /// As `has_hash`, by the filter alone if there is one.
     pub(crate) fn may_have_hash(&self, log: &Log, hash: u64) -> Result<bool> {
         match self.digest.get() {

@@ -82,6 +82,16 @@ impl Space {
         self.raw_end = page;
     }
 
+    /// Lowers the high-water mark to the end of what is used.
+    pub(crate) fn lower_high_water(&mut self) {
+        if let Some((&start, &count)) = self.free.last_key_value()
+            && start + count == self.raw_start
+        {
+            self.free.remove(&start);
+            self.raw_start = start;
+        }
+    }
+
     /// The high-water mark.
     pub(crate) fn high_water(&self) -> u64 {
         self.raw_start

@@ -182,8 +182,12 @@ impl View {
     fn dead_by(&self, log: &Log, overlay: &Overlay, mean: u64) -> u64 {
         let (mut known, mut puts, mut put_bytes, mut delete_bytes) = (0_u64, 0_u64, 0_u64, 0_u64);
         let shown = overlay.sample(SAMPLE, |hash, entry| {
-            known += u64::from(self.has_below(log, overlay, hash));
-            let len = log.header(entry & !DELETE_BIT).map_or(0, |header| header.record_len());
+            let header = log.header(entry & !DELETE_BIT);
+            // What was in the tail when the bucket was opened may be in the image too.
+            let is_old = header.is_some_and(|header| header.seqno.get() <= self.image.place.seqno)
+                && self.image.leads_to(log, hash, entry).unwrap_or(false);
+            known += u64::from(!is_old && self.has_below(log, overlay, hash));
+            let len = header.map_or(0, |header| header.record_len());
             if entry & DELETE_BIT == 0 {
                 puts += 1;
                 put_bytes += len;

@@ -49,7 +49,7 @@ impl Backup {
         };
         bar.clear();
         let done = done.map_err(about_copy(path))?;
-        session.tell(&facts(&done, &self.to), || words(&done, &self.to))
+        session.report(&facts(&done, &self.to), || words(&done, &self.to))
     }
 }
 
@@ -87,7 +87,7 @@ impl Restore {
         });
         bar.clear();
         let done = done?;
-        session.tell(&facts(&done, &self.out), || words(&done, &self.out))
+        session.report(&facts(&done, &self.out), || words(&done, &self.out))
     }
 }
 
@@ -124,8 +124,8 @@ fn words(done: &kvb::Backup, to: &Path) -> String {
         since => format!(" since {since}"),
     };
     format!(
-        "{} records of {}{since}, up to commit {}, verified, in {}\n",
-        show::count(done.records),
+        "{} of {}{since}, up to commit {}, verified, in {}",
+        show::many(done.records, "record", "records"),
         show::size(done.bytes),
         done.seqno,
         to.display()

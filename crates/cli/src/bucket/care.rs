@@ -62,10 +62,10 @@ impl Compact {
             "bytes_live": after.bytes_live,
             "file_bytes": after.file_bytes,
         });
-        session.tell(&facts, || {
+        session.report(&facts, || {
             format!(
-                "moved {} records in {}; the log is {} (was {}), the file {} (was {})\n",
-                show::count(done.records_moved),
+                "moved {} in {}; the log is {} (was {}), the file {} (was {})",
+                show::many(done.records_moved, "record", "records"),
                 show::seconds(Duration::from_secs_f64(done.seconds)),
                 show::size(after.bytes_log),
                 show::size(before.bytes_log),
@@ -135,9 +135,9 @@ impl Train {
         let learned = bucket.train_dictionary(max).map_err(about(path))?;
         bucket.close().map_err(about(path))?;
         let facts = json!({ "id": learned.id, "bytes": learned.bytes, "samples": learned.samples });
-        session.tell(&facts, || {
+        session.report(&facts, || {
             format!(
-                "dictionary {} of {} learned from {} values\n",
+                "dictionary {} of {} learned from {} values",
                 learned.id,
                 show::size(learned.bytes),
                 show::count(learned.samples)
@@ -188,11 +188,11 @@ impl Verify {
             let state = if found.is_sound() { "sound" } else { "NOT SOUND" };
             let _ = writeln!(
                 text,
-                "{state}: {} records of {} in {} segments, {} keys in the index, up to commit {}",
-                show::count(found.records),
+                "{state}: {} of {} in {}, {} in the index, up to commit {}",
+                show::many(found.records, "record", "records"),
                 show::size(found.record_bytes),
-                found.segments,
-                show::count(found.keys),
+                show::many(found.segments, "segment", "segments"),
+                show::many(found.keys, "key", "keys"),
                 found.commit_seqno
             );
             text
@@ -311,7 +311,7 @@ impl Repair {
         if done.lost.is_empty() {
             return Ok(());
         }
-        Err(Fail::failed(format!("{} places are lost", done.lost.len())))
+        Err(Fail::failed(format!("{} lost", places(&done))))
     }
 
     /// Makes sure that the user means it.
@@ -366,13 +366,17 @@ fn report(done: &kvb::Repair, file: Option<&PathBuf>) -> String {
     };
     let _ = writeln!(
         text,
-        "{} keys of {} {saved}; {} intact records found, {} places lost",
-        show::count(done.keys),
+        "{} of {} {saved}; {} found, {} lost",
+        show::many(done.keys, "key", "keys"),
         show::size(done.bytes),
-        show::count(done.records_found),
-        done.lost.len()
+        show::many(done.records_found, "intact record", "intact records"),
+        places(done)
     );
     text
+}
+
+fn places(done: &kvb::Repair) -> String {
+    show::many(u64::try_from(done.lost.len()).unwrap_or(u64::MAX), "place", "places")
 }
 
 fn lost_json(lost: &Lost) -> Value {

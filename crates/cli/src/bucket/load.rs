@@ -86,13 +86,13 @@ impl Load {
             "bytes": rows.bytes,
             "seconds": took.as_secs_f64(),
         });
-        session.tell(&facts, || {
+        session.report(&facts, || {
             let late = match expired {
                 0 => String::new(),
                 late => format!(", {late} left out because their time is over"),
             };
             let rate = show::rate(count, took);
-            format!("{} rows in {}, {rate}{late}\n", show::count(count), show::seconds(took))
+            format!("{} in {}, {rate}{late}", show::many(count, "row", "rows"), show::seconds(took))
         })
     }
 

@@ -42,7 +42,8 @@ pub(super) struct Man {
 
 impl Man {
     pub(super) fn run(self, session: &mut Session<'_>) -> Done {
-        let mut command = super::command();
+        // Without the pages of `kvb help`, which say nothing new.
+        let mut command = super::command().disable_help_subcommand(true);
         command.build();
         match &self.out {
             None => Ok(clap_mangen::Man::new(command).render(session.out)?),

@@ -160,10 +160,10 @@ fn remake(
     bar.clear();
     let done = done.map_err(about(path))?;
     let facts = json!({ "records": done.records, "bytes": done.bytes, "seqno": done.seqno });
-    session.tell(&facts, || {
+    session.report(&facts, || {
         format!(
-            "{} records of {} written anew\n",
-            show::count(done.records),
+            "{} of {} written anew",
+            show::many(done.records, "record", "records"),
             show::size(done.bytes)
         )
     })
@@ -231,10 +231,10 @@ impl Rotate {
             "bytes": done.bytes,
             "complete": done.is_complete,
         });
-        session.tell(&facts, || {
+        session.report(&facts, || {
             format!(
-                "{} records of {} are under key {} now\n",
-                show::count(done.records),
+                "{} of {} now under key {}",
+                show::many(done.records, "record", "records"),
                 show::size(done.bytes),
                 secret::name_of(new_id)
             )

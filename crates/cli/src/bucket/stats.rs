@@ -51,7 +51,7 @@ impl Stats {
                 ("index", show::size(stats.index_bytes)),
                 ("free", show::size(stats.free_bytes)),
                 ("segments", show::count(stats.segments)),
-                ("not in the index yet", show::count(stats.overlay_entries)),
+                ("index changes in memory", show::count(stats.overlay_entries)),
                 ("commit_seqno", show::count(stats.commit_seqno)),
                 ("epoch", show::count(stats.epoch)),
             ])

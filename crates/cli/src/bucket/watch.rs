@@ -61,6 +61,7 @@ impl Watch {
                 let mut facts = stats_json(stats);
                 if let Some(facts) = facts.as_object_mut() {
                     facts.insert("records_per_second".to_owned(), json!(records));
+                    facts.insert("bytes_per_second".to_owned(), json!(written));
                     facts.insert("has_writer".to_owned(), json!(survey.has_writer));
                 }
                 writeln!(session.out, "{facts}")?;

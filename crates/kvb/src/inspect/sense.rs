@@ -67,7 +67,9 @@ pub(super) fn sense(structure: &str, field: &str, bytes: &[u8]) -> Sense {
             None => Sense::Number(value),
         },
         (_, "paddr" | "record_paddr" | "commit_paddr") => Sense::Offset(value),
-        (_, "reserved" | "salt" | "tag" | "nonce") => Sense::Bytes,
+        (_, "reserved" | "salt" | "tag" | "nonce" | "bytes") | ("Record", "key" | "value") => {
+            Sense::Bytes
+        }
         (_, name) if is_time(name) => Sense::Time(value),
         (_, name) if is_page(name) => Sense::Page(value),
         (_, name) if is_word(name) => Sense::Word(value),
