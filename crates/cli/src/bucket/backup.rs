@@ -39,6 +39,7 @@ impl Backup {
     pub(super) fn run(self, session: &mut Session<'_>) -> Done {
         let path = &self.bucket;
         refuse_existing(&self.to, self.force)?;
+        refuse_same(path, &self.to)?;
         let reader = session.reader(path)?;
         let snapshot = reader.snapshot().map_err(about(path))?;
         interrupt::listen();
@@ -96,6 +97,15 @@ pub(super) fn refuse_existing(path: &Path, force: bool) -> Done {
     if path.exists() && !force {
         let message = format!("{} is there already, and nothing was changed", path.display());
         return Err(Fail::failed(message).hint("choose another name, or add --force to replace it"));
+    }
+    Ok(())
+}
+
+/// A copy of a bucket in its own place is no backup.
+fn refuse_same(path: &Path, to: &Path) -> Done {
+    let real = |path: &Path| std::fs::canonicalize(path).ok();
+    if real(path).is_some_and(|path| Some(path) == real(to)) {
+        return Err(Fail::usage("the copy would take the place of the bucket itself"));
     }
     Ok(())
 }

@@ -81,7 +81,9 @@ impl Bench {
         }
         interrupt::listen();
         let dir = tempfile::Builder::new().prefix("kvb-bench-").tempdir_in(&self.dir).map_err(
-            |error| Fail::failed(format!("cannot work in {}: {error}", self.dir.display())),
+            |error| {
+                Fail::failed(format!("cannot work in {}: {}", self.dir.display(), error.kind()))
+            },
         )?;
         let path = dir.path().join("bench.kvb");
         let options = Options::default().durability(Durability::Relaxed);

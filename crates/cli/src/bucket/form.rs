@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::exit::{Done, Fail};
 use crate::input::{digit, from_hex, push_hex, to_hex};
-use crate::interrupt;
+use crate::{interrupt, show};
 
 /// Longest value in a dump, as long as nobody knows better.
 const VALUE_MAX: u64 = 1 << 30;
@@ -224,8 +224,8 @@ impl<R: BufRead> FormReader<R> {
     fn finish(&mut self) -> Done<bool> {
         if self.has_end && !self.is_ended {
             return Err(Fail::failed(format!(
-                "the dump ends early, after {} rows: its last line is missing",
-                self.rows
+                "the dump ends early, after {}: its last line is missing",
+                show::many(self.rows, "row", "rows")
             )));
         }
         Ok(false)

@@ -65,6 +65,7 @@ impl Load {
         };
         interrupt::listen();
         let mut rows = FormReader::open(BufReader::with_capacity(256 << 10, input))?;
+        let is_new = !path.exists();
         let bucket = self.bucket(session, &rows.settings)?;
         rows.set_value_max(bucket.survey().map_err(about(path))?.settings.max_value.into());
         let bar = Bar::bytes("loading", total, session.common.quiet);
@@ -75,8 +76,13 @@ impl Load {
         // What is loaded stays, and is on disk when this returns.
         let (count, expired) = (loader.rows, loader.expired);
         bucket.close().map_err(about(path))?;
+        if result.is_err() && is_new && count == 0 {
+            // A bucket with nothing in it would only be in the way of the next try.
+            let _ = std::fs::remove_file(path);
+        }
         result.map_err(|fail| match count {
             0 => fail,
+            1 => fail.hint("1 row was loaded and is safe"),
             count => fail.hint(format!("{} rows were loaded and are safe", show::count(count))),
         })?;
         let took = start.elapsed();

@@ -208,7 +208,11 @@ impl Rotate {
                 let id = self.new_key_id.unwrap_or_else(|| secrets.id_or(next));
                 (id, secrets.only_as(id))
             }
-            None => Secrets::ask_new(path)?.ok_or_else(no_key)?,
+            None => Secrets::ask_new(path)?.ok_or_else(|| {
+                Fail::usage("to rotate, a new key is needed").hint(format!(
+                    "give --new-key-file FILE (`kvb keygen FILE` makes one), set {NEW_KEY_VARIABLE}, or run this in a terminal to be asked for a passphrase"
+                ))
+            })?,
         };
         if new_id == old_id {
             return Err(Fail::usage(format!(

@@ -168,7 +168,7 @@ pub(super) fn guess(log: &Log, at: u64) -> Option<Part> {
         .or_else(|| is(page_header(at)))
         .or_else(record)
         // A page that is a superblock's, and does not hold: its fields may tell why.
-        .or_else(|| (at == 0).then(|| superblock(at)))
+        .or_else(|| Some(superblock(at)).filter(|part| at == 0 && log.len() >= part.stride))
 }
 
 fn superblock(at: u64) -> Part {
