@@ -402,7 +402,13 @@ impl<R: BufRead> FormReader<R> {
             true => unprint(text),
             false => from_hex(std::str::from_utf8(text).ok()?),
         });
-        bytes.ok_or_else(|| self.wrong("this is no line of mdb_dump"))
+        bytes.ok_or_else(|| {
+            self.wrong(match self.is_print {
+                // Some versions do not escape backslashes, and then nobody knows what was meant.
+                true => "this is no line of mdb_dump -p; dump without -p",
+                false => "this is no line of mdb_dump",
+            })
+        })
     }
 }
 

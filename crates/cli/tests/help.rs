@@ -1,0 +1,93 @@
+//! Help that teaches: every command has examples, and they are commands that exist.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
+
+#[path = "support/run.rs"]
+mod run;
+
+use run::Place;
+
+/// All commands, those of `rekey` too.
+fn commands(place: &Place) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    let mut open = vec![Vec::new()];
+    while let Some(path) = open.pop() {
+        let mut args: Vec<&str> = path.iter().map(String::as_str).collect();
+        args.push("--help");
+        let help = place.run(&args).ok().text();
+        let listed = help.split("Commands:\n").nth(1).and_then(|rest| rest.split("\n\n").next());
+        for line in listed.unwrap_or_default().lines() {
+            // Descriptions go on further to the right.
+            let name = line.strip_prefix("  ").filter(|rest| !rest.starts_with(' '));
+            let Some(name) = name.and_then(|rest| rest.split_whitespace().next()) else { continue };
+            if name != "help" {
+                open.push([path.clone(), vec![name.to_owned()]].concat());
+            }
+        }
+        if !path.is_empty() {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn every_command_has_examples_that_can_be_run() {
+    let place = Place::new();
+    let commands = commands(&place);
+    assert!(commands.len() >= 27, "{commands:?}");
+    for command in &commands {
+        let mut args: Vec<&str> = command.iter().map(String::as_str).collect();
+        args.push("--help");
+        let help = place.run(&args).ok().text();
+        let examples =
+            help.split("Examples:\n").nth(1).unwrap_or_else(|| panic!("{command:?}: {help}"));
+        let lines = examples.lines().take_while(|line| line.starts_with("  "));
+        let parts = lines.flat_map(|line| line.split(" && ")).flat_map(|line| line.split(" | "));
+        let mut count = 0;
+        for part in parts.filter(|part| part.trim_start().starts_with("kvb ")) {
+            // What stands behind three spaces explains, and what is redirected is not an argument.
+            let part =
+                part.trim().split("   ").next().unwrap().split([';', '>', '<']).next().unwrap();
+            let mut words: Vec<&str> = part.split_whitespace().skip(1).collect();
+            // Asking for help checks the names of commands; an unknown option comes before it.
+            words.push("--help");
+            let ran = place.run(&words);
+            assert_eq!(ran.code, 0, "{part}: {}", ran.err);
+            count += 1;
+        }
+        assert!(count > 0, "{command:?} has no example");
+    }
+}
+
+#[test]
+fn completions_and_manual_pages_know_every_command() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = place.run(&["completions", shell]).ok().text();
+        for command in commands(&place) {
+            assert!(script.contains(command.last().unwrap()), "{shell}: {command:?}");
+        }
+        assert!(!script.contains("demo-writer") || shell == "elvish" || script.contains("--help"));
+    }
+    std::fs::write(place.file("kvb.bash"), place.run(&["completions", "bash"]).ok().out).unwrap();
+    let checked = std::process::Command::new("bash").arg("-n").arg(place.file("kvb.bash")).status();
+    assert!(checked.unwrap().success());
+    std::fs::create_dir(place.file("man")).unwrap();
+    place.run(&["man", "--out", "man"]).ok();
+    for command in commands(&place) {
+        let page = place.file(&format!("man/kvb-{}.1", command.join("-")));
+        let text =
+            std::fs::read_to_string(&page).unwrap_or_else(|error| panic!("{page:?}: {error}"));
+        assert!(text.contains("Examples"), "{page:?}");
+    }
+    assert!(place.run(&["man"]).ok().text().contains(".TH kvb 1"));
+}
+
+#[test]
+fn the_version_is_the_crates() {
+    let place = Place::new();
+    let version = place.run(&["--version"]).ok().text();
+    assert_eq!(version, format!("kvb {}\n", env!("CARGO_PKG_VERSION")));
+}

@@ -1,0 +1,435 @@
+//! The command among other processes: signals, locks, terminals, pipes.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
+
+#[path = "support/run.rs"]
+mod run;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use kvb::{Batch, Bucket, Durability, Options, Reader};
+use run::{Place, Ran};
+
+/// Makes a bucket with so many rows.
+fn fill(place: &Place, name: &str, rows: u32) {
+    let options = Options::default().durability(Durability::Relaxed);
+    let bucket = Bucket::create(place.file(name), options).unwrap();
+    for first in (0..rows).step_by(10_000) {
+        let mut batch = Batch::new();
+        for row in first..(first + 10_000).min(rows) {
+            batch.put(format!("row {row:09}"), format!("value {row:0100}"));
+        }
+        bucket.commit(batch).unwrap();
+    }
+    bucket.close().unwrap();
+}
+
+fn signal(child: &Child, signal: &str) {
+    let sent = Command::new("kill").arg(signal).arg(child.id().to_string()).status().unwrap();
+    assert!(sent.success());
+}
+
+fn ended(child: Child) -> Ran {
+    child.wait_with_output().unwrap().into()
+}
+
+fn rows(place: &Place, name: &str) -> usize {
+    let reader = Reader::open(place.file(name)).unwrap();
+    let snapshot = reader.snapshot().unwrap();
+    snapshot.scan(b"").filter(|row| row.is_ok()).count()
+}
+
+/// Runs a command in a terminal, with answers to its questions.
+fn in_terminal(place: &Place, answers: &[(&str, &str)], args: &[&str]) -> (i32, String) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/terminal.py");
+    let ran = Command::new("python3")
+        .arg(script)
+        .arg(serde_json::to_string(answers).unwrap())
+        .arg(env!("CARGO_BIN_EXE_kvb"))
+        .args(args)
+        .current_dir(place.path())
+        .env_remove("KVB_KEY")
+        .env_remove("NO_COLOR")
+        .env("TERM", "xterm")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let shown = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert!(!shown.contains("panicked"), "{shown}");
+    (ran.status.code().unwrap(), shown)
+}
+
+#[test]
+fn whoever_finds_it_locked_is_told_by_whom() {
+    let place = Place::new();
+    place.run(&["init", "b.kvb"]).ok();
+    place.run(&["put", "-t", "b.kvb", "seen", "value"]).ok();
+    let mut writer = place.command(&["load", "b.kvb"]).stdin(Stdio::piped()).spawn().unwrap();
+    writer.stdin.as_mut().unwrap().write_all(b"a\t1\n").unwrap();
+    let holder = format!("process {} (kvb)", writer.id());
+    let writes: [&[&str]; 7] = [
+        &["put", "-t", "b.kvb", "x", "y"],
+        &["del", "-t", "b.kvb", "seen"],
+        &["load", "b.kvb", "/dev/null"],
+        &["compact", "b.kvb"],
+        &["train", "b.kvb"],
+        &["repair", "b.kvb"],
+        &["rekey", "rotate", "b.kvb"],
+    ];
+    let start = Instant::now();
+    while place.run(writes[0]).code == 0 {
+        assert!(start.elapsed() < Duration::from_secs(20), "the writer does not open the bucket");
+    }
+    for args in &writes[..6] {
+        let ran = place.run(args);
+        assert_eq!(ran.code, 1);
+        assert!(ran.err.contains(&holder), "{args:?}: {}", ran.err);
+    }
+    let reads: [&[&str]; 10] = [
+        &["get", "-t", "b.kvb", "seen"],
+        &["exists", "-t", "b.kvb", "seen"],
+        &["scan", "b.kvb"],
+        &["dump", "b.kvb"],
+        &["stats", "b.kvb"],
+        &["info", "b.kvb"],
+        &["inspect", "b.kvb", "0"],
+        &["verify", "b.kvb"],
+        &["backup", "b.kvb", "copy.kvb"],
+        &["watch", "b.kvb", "--count", "1", "--interval", "10ms"],
+    ];
+    for args in reads {
+        place.run(args).ok();
+    }
+    assert!(place.run(&["info", "b.kvb", "--json"]).json()["has_writer"].as_bool().unwrap());
+    drop(writer.stdin.take());
+    ended(writer).ok();
+    assert!(!place.run(&["info", "b.kvb", "--json"]).json()["has_writer"].as_bool().unwrap());
+}
+
+#[test]
+fn a_load_that_is_interrupted_keeps_what_it_has() {
+    let place = Place::new();
+    let mut load = place.command(&["load", "b.kvb"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = load.stdin.take().unwrap();
+    let feeder = std::thread::spawn(move || {
+        for row in 0_u64.. {
+            if writeln!(stdin, "row {row:012}\t{row:0100}").is_err() {
+                return;
+            }
+        }
+    });
+    let start = Instant::now();
+    while Reader::open(place.file("b.kvb")).is_err() {
+        assert!(start.elapsed() < Duration::from_secs(20));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    signal(&load, "-INT");
+    let ran = ended(load);
+    assert_eq!(ran.code, 130, "{}", ran.err);
+    feeder.join().unwrap();
+    let count = rows(&place, "b.kvb");
+    let digits: String = ran.err.chars().filter(char::is_ascii_digit).collect();
+    assert_eq!(digits, count.to_string(), "{}", ran.err);
+    assert!(count > 0);
+    place.run(&["verify", "b.kvb"]).ok();
+}
+
+#[test]
+fn a_load_that_waits_for_input_can_be_interrupted() {
+    let place = Place::new();
+    let mut load = place.command(&["load", "b.kvb"]).stdin(Stdio::piped()).spawn().unwrap();
+    load.stdin.as_mut().unwrap().write_all(b"a\t1\n").unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    let start = Instant::now();
+    let stdin = load.stdin.take();
+    signal(&load, "-INT");
+    let ran = ended(load);
+    drop(stdin);
+    assert_eq!(ran.code, 130, "{}", ran.err);
+    assert!(start.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn whatever_is_interrupted_leaves_valid_buckets() {
+    let place = Place::new();
+    fill(&place, "b.kvb", 150_000);
+    place.run(&["backup", "b.kvb", "backup.kvb"]).ok();
+    place.run(&["put", "-t", "b.kvb", "new", "row"]).ok();
+    let key = "0123456789abcdef".repeat(4);
+    std::fs::write(place.file("key"), &key).unwrap();
+    std::fs::copy(place.file("b.kvb"), place.file("damaged")).unwrap();
+    // A record near the end of the first segment.
+    let at = place.run(&["inspect", "-t", "damaged", "--key", "row 000000100", "--json"]).json();
+    let at = at["at"].as_u64().unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(place.file("damaged")).unwrap();
+    std::os::unix::fs::FileExt::write_at(&file, b"XXXX", at + 60).unwrap();
+    let tasks: [(&[&str], &str); 7] = [
+        (&["backup", "b.kvb", "new.kvb"], "b.kvb"),
+        (&["restore", "backup.kvb", "--out", "new.kvb"], "backup.kvb"),
+        (&["verify", "b.kvb"], "b.kvb"),
+        (&["dump", "b.kvb", "--out", "new.kvb"], "b.kvb"),
+        (&["repair", "damaged", "--out", "new.kvb"], "b.kvb"),
+        (&["compact", "b.kvb", "--full"], "b.kvb"),
+        (&["rekey", "encrypt", "b.kvb", "--key-file", "key"], "b.kvb"),
+    ];
+    let count = rows(&place, "b.kvb");
+    let mut interrupted = 0;
+    for (args, source) in tasks {
+        for delay in [10, 60, 150] {
+            let before = place.files();
+            let child = place.start(args);
+            std::thread::sleep(Duration::from_millis(delay));
+            let _ = Command::new("kill")
+                .arg("-INT")
+                .arg(child.id().to_string())
+                .stderr(Stdio::null())
+                .status();
+            let ran = ended(child);
+            if ran.code == 130 || ran.code == -1 {
+                // Before the handler is there, a signal just ends the process.
+                interrupted += 1;
+                assert_eq!(place.files(), before, "{args:?}: {}", ran.err);
+            }
+            let _ = std::fs::remove_file(place.file("new.kvb"));
+            if args[0] == "rekey" && ran.code == 0 {
+                place.run(&["rekey", "decrypt", "b.kvb", "--key-file", "key"]).ok();
+            }
+            let found = place.run(&["verify", source]);
+            assert_eq!(found.code, 0, "{args:?}: {}", found.text());
+        }
+    }
+    assert_eq!(rows(&place, "b.kvb"), count);
+    assert!(interrupted >= 5, "only {interrupted} were slow enough");
+}
+
+#[test]
+fn the_tour_cleans_up_when_it_is_interrupted() {
+    let place = Place::new();
+    let child = place.command(&["demo"]).env("TMPDIR", place.path()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(400));
+    signal(&child, "-INT");
+    let ran = ended(child);
+    assert_eq!(ran.code, 130, "{}", ran.err);
+    assert_eq!(place.files(), Vec::<String>::new());
+}
+
+#[test]
+fn a_terminal_shows_how_far_it_has_come() {
+    let place = Place::new();
+    let mut text = String::new();
+    for row in 0..400_000 {
+        text.push_str(&format!("row {row:09}\tvalue {row:0100}\n"));
+    }
+    std::fs::write(place.file("rows.txt"), text).unwrap();
+    let (code, shown) = in_terminal(&place, &[], &["load", "b.kvb", "rows.txt"]);
+    assert_eq!(code, 0, "{shown}");
+    assert!(shown.contains("loading"), "{shown}");
+    assert!(shown.contains("MiB/s") && shown.contains(" left"), "a rate and an estimate: {shown}");
+    assert!(shown.contains("400,000 rows in"), "{shown}");
+    let (code, shown) = in_terminal(&place, &[], &["load", "-q", "b.kvb", "rows.txt"]);
+    assert_eq!((code, shown.as_str()), (0, ""));
+    let (code, shown) = in_terminal(&place, &[], &["verify", "b.kvb"]);
+    assert_eq!(code, 0, "{shown}");
+    assert!(shown.contains("segments"), "{shown}");
+    // Without a terminal nothing of that is written.
+    let ran = place.run(&["load", "c.kvb", "rows.txt"]).ok();
+    assert!(!ran.err.contains("MiB/s"), "{}", ran.err);
+}
+
+#[test]
+fn a_map_has_colors_only_where_they_are_wanted() {
+    let place = Place::new();
+    fill(&place, "b.kvb", 100);
+    let (_, shown) = in_terminal(&place, &[], &["info", "b.kvb"]);
+    assert!(shown.contains("\x1b[32m@"), "{shown}");
+    assert!(!place.run(&["info", "b.kvb"]).text().contains('\x1b'));
+    let script = format!("NO_COLOR=1 {} info b.kvb", env!("CARGO_BIN_EXE_kvb"));
+    let ran = Command::new("python3")
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/terminal.py"))
+        .args(["[]", "sh", "-c", &script])
+        .current_dir(place.path())
+        .output()
+        .unwrap();
+    let shown = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert!(shown.contains('@') && !shown.contains("\x1b["), "{shown}");
+}
+
+#[test]
+fn passphrases_are_asked_for_and_never_shown() {
+    let place = Place::new();
+    let phrase = "correct horse";
+    let (code, shown) = in_terminal(
+        &place,
+        &[("New passphrase", phrase), ("again", phrase)],
+        &["init", "b.kvb", "--encrypt"],
+    );
+    assert_eq!(code, 0, "{shown}");
+    assert!(!shown.contains(phrase), "{shown}");
+    let put = ["put", "-t", "b.kvb", "alice", "100"];
+    let (code, shown) = in_terminal(&place, &[("Passphrase of b.kvb", phrase)], &put);
+    assert_eq!(code, 0, "{shown}");
+    let get = ["get", "-t", "b.kvb", "alice"];
+    let (code, shown) = in_terminal(&place, &[("Passphrase", phrase)], &get);
+    assert_eq!(code, 0, "{shown}");
+    assert!(shown.ends_with("100"), "{shown}");
+    let (code, shown) = in_terminal(&place, &[("Passphrase", "wrong horse")], &get);
+    assert_eq!(code, 1, "{shown}");
+    assert!(shown.contains("is not the one"), "{shown}");
+    let ran = place.run(&get);
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.contains("terminal"), "{}", ran.err);
+    // To a key, and back to another passphrase.
+    place.run(&["keygen", "key"]).ok();
+    let rotate = ["rekey", "rotate", "b.kvb", "--new-key-file", "key"];
+    let (code, shown) = in_terminal(&place, &[("Passphrase", phrase)], &rotate);
+    assert_eq!(code, 0, "{shown}");
+    assert_eq!(place.run(&["get", "-t", "b.kvb", "alice", "--key-file", "key"]).ok().out, b"100");
+    let digits = std::fs::read_to_string(place.file("key")).unwrap();
+    let (code, shown) = in_terminal(&place, &[("Key 1 of b.kvb", digits.trim())], &get);
+    assert_eq!(code, 0, "{shown}");
+    assert!(!shown.contains(digits.trim()), "{shown}");
+    let (code, shown) = in_terminal(
+        &place,
+        &[("New passphrase", "a"), ("again", "b")],
+        &["rekey", "rotate", "b.kvb", "--key-file", "key"],
+    );
+    assert_eq!(code, 2, "{shown}");
+    assert!(shown.contains("differ"), "{shown}");
+    let (code, shown) =
+        in_terminal(&place, &[("New passphrase", "")], &["init", "c.kvb", "--encrypt"]);
+    assert_eq!(code, 2, "{shown}");
+    assert!(shown.contains("empty") && !place.file("c.kvb").exists(), "{shown}");
+}
+
+#[test]
+fn keys_come_from_the_environment_too() {
+    let place = Place::new();
+    place.run(&["keygen", "key", "--id", "7"]).ok();
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(place.file("key")).unwrap().permissions(),
+    );
+    assert_eq!(mode & 0o777, 0o600);
+    let line = std::fs::read_to_string(place.file("key")).unwrap();
+    let with = |args: &[&str], key: &str| -> Ran {
+        place.command(args).env("KVB_KEY", key).output().unwrap().into()
+    };
+    with(&["init", "b.kvb", "--encrypt"], &line).ok();
+    with(&["put", "-t", "b.kvb", "alice", "100"], &line).ok();
+    assert_eq!(with(&["info", "b.kvb", "--json"], &line).ok().json()["settings"]["key_id"], "7");
+    // Bare digits are for any id, and 32 bytes in a file are too.
+    let digits = line.trim().trim_start_matches("7:");
+    assert_eq!(with(&["get", "-t", "b.kvb", "alice"], digits).ok().out, b"100");
+    let raw: Vec<u8> =
+        (0..32).map(|at| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).unwrap()).collect();
+    std::fs::write(place.file("raw"), raw).unwrap();
+    let get = ["get", "-t", "b.kvb", "alice", "--key-file", "raw"];
+    assert_eq!(place.run(&get).ok().out, b"100");
+    let several = format!("# keys\n1:{}\n{line}", "00".repeat(32));
+    assert_eq!(with(&["get", "-t", "b.kvb", "alice"], &several).ok().out, b"100");
+    let other = format!("1:{digits}");
+    assert_eq!(with(&["get", "-t", "b.kvb", "alice"], &other).code, 1);
+    assert_eq!(with(&["get", "-t", "b.kvb", "alice"], "7:short").code, 2);
+}
+
+#[test]
+fn repairing_in_place_asks_first() {
+    let place = Place::new();
+    fill(&place, "b.kvb", 50);
+    let damage = || {
+        let file = std::fs::OpenOptions::new().write(true).open(place.file("b.kvb")).unwrap();
+        std::os::unix::fs::FileExt::write_at(&file, b"XXXX", 40).unwrap();
+        std::fs::read(place.file("b.kvb")).unwrap()
+    };
+    let before = damage();
+    let repair = ["repair", "b.kvb", "--in-place"];
+    let (code, shown) = in_terminal(&place, &[("[y/N]", "n")], &repair);
+    assert_eq!(code, 2, "{shown}");
+    assert_eq!(std::fs::read(place.file("b.kvb")).unwrap(), before);
+    let (code, shown) = in_terminal(&place, &[("[y/N]", "y")], &repair);
+    assert_eq!(code, 0, "{shown}");
+    place.run(&["verify", "b.kvb"]).ok();
+    damage();
+    place.run(&["repair", "b.kvb", "--in-place", "--yes"]).ok();
+    place.run(&["verify", "b.kvb"]).ok();
+    assert_eq!(rows(&place, "b.kvb"), 50);
+}
+
+#[test]
+fn watching_shows_what_another_process_writes() {
+    let place = Place::new();
+    let bucket = Bucket::create(place.file("b.kvb"), Options::default()).unwrap();
+    let mut watch = place.start(&["watch", "b.kvb", "--interval", "100ms", "--json"]);
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut next =
+        || -> serde_json::Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    assert_eq!(next()["keys"], 0);
+    for row in 0..500 {
+        bucket.put(format!("row {row}"), b"value").unwrap();
+    }
+    let start = Instant::now();
+    loop {
+        let facts = next();
+        assert_eq!(facts["has_writer"], true);
+        if facts["keys"] == 500 && facts["records_per_second"] == 0 {
+            break;
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "{facts}");
+    }
+    signal(&watch, "-INT");
+    assert!(watch.wait().unwrap().success(), "that is how watching ends");
+    drop(bucket);
+}
+
+#[test]
+fn whoever_reads_may_stop_reading() {
+    let place = Place::new();
+    fill(&place, "b.kvb", 50_000);
+    for command in
+        [&["scan", "b.kvb", "--limit", "0"][..], &["dump", "b.kvb"], &["dump", "b.kvb", "--json"]]
+    {
+        let mut child = place.start(command);
+        let mut some = [0; 100];
+        child.stdout.take().unwrap().read_exact(&mut some).unwrap();
+        let ran = ended(child);
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{command:?}");
+    }
+}
+
+#[test]
+fn values_of_any_bytes_and_any_length_come_back() {
+    let place = Place::new();
+    place.run(&["init", "b.kvb"]).ok();
+    let all: Vec<u8> = (0..=255).collect();
+    let long = vec![b'x'; 3 << 20];
+    for (key, value) in
+        [("0x", &b"of the empty key"[..]), ("0x00", &[]), ("0xFFff", &all), ("0x10", &long)]
+    {
+        place.run_with(&["put", "b.kvb", key, "-"], value).ok();
+        assert_eq!(place.run(&["get", "b.kvb", key]).ok().out, value);
+        std::fs::write(place.file("key"), kvb_hex(key)).unwrap();
+        assert_eq!(place.run(&["get", "b.kvb", "key"]).ok().out, value);
+        assert_eq!(place.run_with(&["get", "b.kvb", "-"], &kvb_hex(key)).ok().out, value);
+    }
+    // With --text nothing but the word counts.
+    place.run(&["put", "-t", "b.kvb", "0x41", "0x42"]).ok();
+    assert_eq!(place.run(&["get", "-t", "b.kvb", "0x41"]).ok().out, b"0x42");
+    assert_eq!(place.run(&["get", "b.kvb", "0x41"]).code, 1);
+    assert!(
+        place
+            .run(&["scan", "-t", "b.kvb", "--prefix", "0x4"])
+            .ok()
+            .text()
+            .starts_with("0x30783431\t")
+    );
+}
+
+fn kvb_hex(key: &str) -> Vec<u8> {
+    let digits = &key.as_bytes()[2..];
+    digits
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
+}
