@@ -3,13 +3,14 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-# Other programs that the tests compare the engine with.
-for program in python3 zstd; do
+# Other programs that the tests compare the engine with, and the Debian packages they are in.
+for pair in python3:python3 zstd:zstd mdb_dump:lmdb-utils; do
+    program=${pair%%:*} package=${pair##*:}
     if ! command -v "$program" >/dev/null; then
         if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-            apt-get update -q && apt-get install -qy --no-install-recommends "$program"
+            apt-get update -q && apt-get install -qy --no-install-recommends "$package"
         else
-            echo "The strict readers in the tests need $program: install it and run this again." >&2
+            echo "The tests need $program (Debian package $package): install it and run this again." >&2
             exit 2
         fi
     fi

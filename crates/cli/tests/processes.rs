@@ -28,8 +28,9 @@ fn fill(place: &Place, name: &str, rows: u32) {
 }
 
 fn signal(child: &Child, signal: &str) {
-    let sent = Command::new("kill").arg(signal).arg(child.id().to_string()).status().unwrap();
-    assert!(sent.success());
+    // The shell has it built in; not every system has a program for it.
+    let line = format!("kill {signal} {}", child.id());
+    let _ = Command::new("sh").args(["-c", &line]).stderr(Stdio::null()).status().unwrap();
 }
 
 fn ended(child: Child) -> Ran {
@@ -70,20 +71,20 @@ fn whoever_finds_it_locked_is_told_by_whom() {
     let mut writer = place.command(&["load", "b.kvb"]).stdin(Stdio::piped()).spawn().unwrap();
     writer.stdin.as_mut().unwrap().write_all(b"a\t1\n").unwrap();
     let holder = format!("process {} (kvb)", writer.id());
-    let writes: [&[&str]; 7] = [
+    let writes: [&[&str]; 6] = [
         &["put", "-t", "b.kvb", "x", "y"],
         &["del", "-t", "b.kvb", "seen"],
         &["load", "b.kvb", "/dev/null"],
         &["compact", "b.kvb"],
         &["train", "b.kvb"],
         &["repair", "b.kvb"],
-        &["rekey", "rotate", "b.kvb"],
     ];
     let start = Instant::now();
-    while place.run(writes[0]).code == 0 {
+    let has_writer = || place.run(&["info", "b.kvb", "--json"]).json()["has_writer"] == true;
+    while !has_writer() {
         assert!(start.elapsed() < Duration::from_secs(20), "the writer does not open the bucket");
     }
-    for args in &writes[..6] {
+    for args in writes {
         let ran = place.run(args);
         assert_eq!(ran.code, 1);
         assert!(ran.err.contains(&holder), "{args:?}: {}", ran.err);
@@ -103,10 +104,10 @@ fn whoever_finds_it_locked_is_told_by_whom() {
     for args in reads {
         place.run(args).ok();
     }
-    assert!(place.run(&["info", "b.kvb", "--json"]).json()["has_writer"].as_bool().unwrap());
+    assert!(has_writer());
     drop(writer.stdin.take());
     ended(writer).ok();
-    assert!(!place.run(&["info", "b.kvb", "--json"]).json()["has_writer"].as_bool().unwrap());
+    assert!(!has_writer());
 }
 
 #[test]
@@ -182,11 +183,7 @@ fn whatever_is_interrupted_leaves_valid_buckets() {
             let before = place.files();
             let child = place.start(args);
             std::thread::sleep(Duration::from_millis(delay));
-            let _ = Command::new("kill")
-                .arg("-INT")
-                .arg(child.id().to_string())
-                .stderr(Stdio::null())
-                .status();
+            signal(&child, "-INT");
             let ran = ended(child);
             if ran.code == 130 || ran.code == -1 {
                 // Before the handler is there, a signal just ends the process.
