@@ -89,7 +89,7 @@ impl Secrets {
 
     /// Asks for the key of an id, if there is somebody to ask.
     pub(crate) fn ask(bucket: &Path, id: u64) -> Done<Option<Secrets>> {
-        if !io::stdin().is_terminal() {
+        if !is_somebody_there() {
             return Ok(None);
         }
         let shown = bucket.display();
@@ -104,7 +104,7 @@ impl Secrets {
 
     /// Asks for a new passphrase, twice. Gives the id that goes with it.
     pub(crate) fn ask_new(bucket: &Path) -> Done<Option<(u64, Secrets)>> {
-        if !io::stdin().is_terminal() {
+        if !is_somebody_there() {
             return Ok(None);
         }
         let passphrase = prompt(&format!("New passphrase for {}: ", bucket.display()))?;
@@ -168,6 +168,11 @@ fn derive(passphrase: &str, id: u64) -> io::Result<Key> {
         .hash_password_into(passphrase.as_bytes(), &salt, &mut *bytes)
         .map_err(io::Error::other)?;
     Ok(Key::new(*bytes))
+}
+
+/// Somebody sees what is asked. The answer comes from the terminal, even if standard input is something else.
+fn is_somebody_there() -> bool {
+    io::stdin().is_terminal() || io::stderr().is_terminal()
 }
 
 fn prompt(question: &str) -> Done<Zeroizing<String>> {

@@ -36,14 +36,18 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// The same, cut off if it is long.
-pub(crate) fn short(all: &[u8], max: usize) -> String {
-    match all.get(..max) {
-        Some(first) if first.len() < all.len() => {
-            format!("{}... ({} bytes)", bytes(first), all.len())
-        }
-        _ => bytes(all),
+/// Text or hex of the beginning of something, cut off if it is long.
+pub(crate) fn short(known: &[u8], len: u64, max: usize) -> String {
+    let first = known.get(..max).unwrap_or(known);
+    if u64::try_from(first.len()).is_ok_and(|shown| shown < len) {
+        return format!("{}... ({len} bytes)", bytes(first));
     }
+    bytes(first)
+}
+
+/// The same of something that is all known.
+pub(crate) fn short_of(all: &[u8], max: usize) -> String {
+    short(all, u64::try_from(all.len()).unwrap_or(u64::MAX), max)
 }
 
 /// A number of bytes.

@@ -430,3 +430,30 @@ fn kvb_hex(key: &str) -> Vec<u8> {
         .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
         .collect()
 }
+
+#[test]
+fn what_is_made_of_a_private_bucket_is_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    fill(&place, "b.kvb", 20);
+    let private = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(place.file("b.kvb"), private).unwrap();
+    let mode =
+        |name: &str| std::fs::metadata(place.file(name)).unwrap().permissions().mode() & 0o777;
+    place.run(&["backup", "b.kvb", "copy.kvb"]).ok();
+    place.run(&["restore", "copy.kvb", "--out", "again.kvb"]).ok();
+    place.run(&["dump", "b.kvb", "--out", "rows.txt"]).ok();
+    place.run(&["keygen", "key"]).ok();
+    place.run(&["rekey", "encrypt", "b.kvb", "--key-file", "key"]).ok();
+    assert_eq!(mode("b.kvb"), 0o600);
+    place.run(&["rekey", "decrypt", "b.kvb", "--key-file", "key"]).ok();
+    let file = std::fs::OpenOptions::new().write(true).open(place.file("b.kvb")).unwrap();
+    std::os::unix::fs::FileExt::write_at(&file, b"XXXX", 40).unwrap();
+    place.run(&["repair", "b.kvb", "--out", "saved.kvb"]).ok();
+    place.run(&["repair", "b.kvb", "--in-place", "--yes"]).ok();
+    for name in ["b.kvb", "copy.kvb", "again.kvb", "rows.txt", "saved.kvb"] {
+        assert_eq!(mode(name), 0o600, "{name}");
+    }
+    place.run(&["init", "usual.kvb"]).ok();
+    assert_eq!(mode("usual.kvb"), 0o644);
+}

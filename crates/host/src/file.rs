@@ -84,6 +84,15 @@ impl FileDisk {
         Ok(platform::is_same(&self.file.metadata()?, &there))
     }
 
+    /// Gives this file the mode of another one, and its owner as far as this process may: whoever could not read that one
+    /// must not be able to read what takes its place.
+    pub fn take_after(&self, other: &FileDisk) -> io::Result<()> {
+        let like = other.file.metadata()?;
+        // First the owner, because changing that may take bits away from the mode.
+        platform::set_owner(&self.file, &like);
+        self.file.set_permissions(like.permissions())
+    }
+
     /// Gives a file another name in the same directory, in place of whatever had it, atomically and durably. The file
     /// itself must be synced.
     pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {

@@ -516,6 +516,9 @@ pub(crate) fn write_over<T>(
     let disk = FileDisk::create_new(&unfinished).map_err(Error::io("create the new file"))?;
     let disk = Arc::new(disk);
     disk.lock()?;
+    if let Ok(replaced) = FileDisk::open_read_only(path) {
+        disk.take_after(&replaced).map_err(Error::io("give the new file its mode"))?;
+    }
     let written = write({
         let shared: Arc<dyn Disk> = Arc::<FileDisk>::clone(&disk);
         shared

@@ -21,8 +21,9 @@ use crate::survey::{Area, Survey};
 use parts::Part;
 pub use sense::Sense;
 
-/// Longest value shown of a record.
-const VALUE_MAX: u64 = 1 << 20;
+/// Longest value shown of a record, and longest field of any structure.
+const VALUE_MAX: usize = 1 << 20;
+const FIELD_MAX: usize = 4 << 10;
 
 /// A field of a structure.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +33,9 @@ pub struct FieldFacts {
     pub name: &'static str,
     /// Where it stands in the file.
     pub at: u64,
-    /// Its bytes.
+    /// Its length in bytes.
+    pub len: u64,
+    /// Its bytes; of a very long one the first.
     pub bytes: Vec<u8>,
     /// What they say.
     pub sense: Sense,
@@ -132,7 +135,7 @@ impl Core {
         let is_current = found.is_some_and(|found| found.seqno() == record.seqno());
         let mut value = self.expanded(&record).ok()?;
         let value_len = u64::try_from(value.len()).unwrap_or(u64::MAX);
-        value.truncate(usize::try_from(VALUE_MAX).unwrap_or(usize::MAX));
+        value.truncate(VALUE_MAX);
         Some(RecordFacts { key, value, value_len, is_current })
     }
 
@@ -157,10 +160,11 @@ fn structure(log: &Log, part: &Part, at: u64) -> Result<Structure> {
     let bytes = log.bytes(start, len).ok_or(Error::Invalid("the file ends before that byte"))?;
     let fields = part.fields(bytes);
     let field = |Field { name, offset, len }: Field| {
-        let bytes = bytes.get(offset..offset.saturating_add(len)).unwrap_or(&[]).to_vec();
-        let sense = sense::sense(part.name, name, &bytes);
+        let bytes = bytes.get(offset..offset.saturating_add(len)).unwrap_or(&[]);
+        let sense = sense::sense(part.name, name, bytes);
         let at = start + u64::try_from(offset).unwrap_or(0);
-        FieldFacts { name, at, bytes, sense }
+        let bytes = bytes.get(..len.min(FIELD_MAX)).unwrap_or(bytes).to_vec();
+        FieldFacts { name, at, len: u64::try_from(len).unwrap_or(u64::MAX), bytes, sense }
     };
     Ok(Structure {
         name: part.name,

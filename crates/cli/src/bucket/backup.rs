@@ -7,6 +7,7 @@ use kvb::Options;
 use serde_json::json;
 
 use super::Session;
+use super::open::keep_private;
 use crate::bar::Bar;
 use crate::exit::{Done, Fail, about};
 use crate::{interrupt, show};
@@ -40,6 +41,7 @@ impl Backup {
         let path = &self.bucket;
         refuse_existing(&self.to, self.force)?;
         refuse_same(path, &self.to)?;
+        keep_private(path);
         let reader = session.reader(path)?;
         let snapshot = reader.snapshot().map_err(about(path))?;
         interrupt::listen();
@@ -80,6 +82,7 @@ impl Restore {
         interrupt::listen();
         let mut bar = Bar::bytes("copying", Some(0), session.common.quiet);
         let first = self.backups.first().map_or(Path::new(""), PathBuf::as_path);
+        keep_private(first);
         if let Some(missing) = self.backups.iter().find(|backup| !backup.exists()) {
             return Err(Fail::failed(format!("{} does not exist", missing.display())));
         }

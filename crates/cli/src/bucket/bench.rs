@@ -79,6 +79,9 @@ impl Bench {
         if self.keys == 0 {
             return Err(Fail::usage("--keys is at least 1"));
         }
+        if self.value > 1 << 30 {
+            return Err(Fail::usage("--value is at most 1 GiB"));
+        }
         interrupt::listen();
         let dir = tempfile::Builder::new().prefix("kvb-bench-").tempdir_in(&self.dir).map_err(
             |error| {

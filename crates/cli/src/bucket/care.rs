@@ -10,6 +10,7 @@ use kvb::{Bucket, Finding, Lost, Options, RepairTo, Severity};
 use serde_json::{Value, json};
 
 use super::Session;
+use super::open::keep_private;
 use crate::bar::Bar;
 use crate::exit::{Done, Fail, about};
 use crate::input::{self, to_hex};
@@ -281,6 +282,7 @@ impl Repair {
                 ))
                 .hint("remove it, or choose another name with --out"));
             }
+            keep_private(path);
             RepairTo::New(target.clone())
         };
         interrupt::listen();
@@ -352,7 +354,7 @@ fn report(done: &kvb::Repair, file: Option<&PathBuf>) -> String {
         let key = lost
             .key
             .as_ref()
-            .map_or_else(String::new, |key| format!(", key {}", show::short(key, 64)));
+            .map_or_else(String::new, |key| format!(", key {}", show::short_of(key, 64)));
         let seqno = lost.seqno.map_or_else(String::new, |seqno| format!(", seqno {seqno}"));
         let _ = writeln!(
             text,

@@ -10,6 +10,7 @@ use kvb::{Compression, HashKind, Settings};
 
 use super::Session;
 use super::form::{Form, FormWriter};
+use super::open::keep_private;
 use crate::bar::Bar;
 use crate::exit::{Done, Fail, about};
 use crate::input::Input;
@@ -63,6 +64,7 @@ impl Dump {
         let mut file = match &self.out {
             None => None,
             Some(name) => {
+                keep_private(path);
                 let file = File::create_new(name).map_err(|error| {
                     Fail::failed(format!("cannot make {}: {error}", name.display()))
                 })?;

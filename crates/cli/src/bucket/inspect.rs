@@ -64,7 +64,7 @@ impl Inspect {
 
 fn locate(reader: &Reader, key: &[u8], path: &std::path::Path) -> Done<u64> {
     let found = reader.locate(key).map_err(about(path))?;
-    found.ok_or_else(|| Fail::failed(format!("not found: {}", show::short(key, 64))))
+    found.ok_or_else(|| Fail::failed(format!("not found: {}", show::short_of(key, 64))))
 }
 
 fn as_text(found: &Inspection) -> String {
@@ -97,8 +97,8 @@ fn as_text(found: &Inspection) -> String {
     }
     text.push_str(&show::table(&rows, &[0]));
     if let Some(record) = &found.record {
-        let _ = writeln!(text, "key    {}", show::short(&record.key, 256));
-        let _ = writeln!(text, "value  {}", show::short(&record.value, 256));
+        let _ = writeln!(text, "key    {}", show::short_of(&record.key, 256));
+        let _ = writeln!(text, "value  {}", show::short(&record.value, record.value_len, 256));
         let state =
             if record.is_current { "a lookup finds it" } else { "no lookup finds it any more" };
         let _ = writeln!(text, "state  {state}");
@@ -116,7 +116,7 @@ fn describe(field: &FieldFacts) -> (String, String) {
         Sense::Offset(value) => (format!("0x{value:x}"), "byte".to_owned()),
         Sense::Named(value, name) => (format!("0x{value:x}"), (*name).to_owned()),
         Sense::Flags(value, names) => (format!("0x{value:x}"), names.join(", ")),
-        _ => (show::short(&field.bytes, SHOWN), String::new()),
+        _ => (show::short(&field.bytes, field.len, SHOWN), String::new()),
     }
 }
 
@@ -138,6 +138,7 @@ fn as_json(found: &Inspection) -> Value {
             json!({
                 "name": field.name,
                 "at": field.at,
+                "len": field.len,
                 "hex": to_hex(&field.bytes),
                 "value": value,
                 "meaning": meaning,

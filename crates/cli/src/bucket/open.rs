@@ -11,6 +11,19 @@ use crate::secret::Secrets;
 /// The variable with the key.
 pub(super) const KEY_VARIABLE: &str = "KVB_KEY";
 
+/// Files made from now on are not readable by anyone who may not read this one.
+pub(super) fn keep_private(path: &Path) {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        if let Ok(meta) = std::fs::metadata(path) {
+            let usual = rustix::process::umask(rustix::fs::Mode::empty());
+            let hidden = rustix::fs::Mode::from_raw_mode(!meta.mode() & 0o077);
+            rustix::process::umask(usual | hidden);
+        }
+    }
+}
+
 impl Session<'_> {
     /// The keys that the user gave, if any.
     pub(super) fn secrets(&self) -> Done<Option<Secrets>> {

@@ -165,7 +165,7 @@ impl Del {
 }
 
 fn not_found(key: &[u8]) -> Fail {
-    Fail::failed(format!("not found: {}", show::short(key, 64)))
+    Fail::failed(format!("not found: {}", show::short_of(key, 64)))
 }
 
 /// The same for whoever was told as JSON already.

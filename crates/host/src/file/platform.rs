@@ -16,6 +16,16 @@ pub(super) fn set_mode(options: &mut OpenOptions) {
 #[cfg(not(unix))]
 pub(super) fn set_mode(_options: &mut OpenOptions) {}
 
+/// Gives a file the owner and group of another, if this process may do that.
+#[cfg(unix)]
+pub(super) fn set_owner(file: &std::fs::File, like: &std::fs::Metadata) {
+    use std::os::unix::fs::MetadataExt;
+    let _best_effort = std::os::unix::fs::fchown(file, Some(like.uid()), Some(like.gid()));
+}
+
+#[cfg(not(unix))]
+pub(super) fn set_owner(_file: &std::fs::File, _like: &std::fs::Metadata) {}
+
 /// True if two descriptions are of one file.
 #[cfg(unix)]
 pub(super) fn is_same(a: &std::fs::Metadata, b: &std::fs::Metadata) -> bool {
