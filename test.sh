@@ -3,24 +3,31 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-# Other programs that the tests compare the engine with, and the Debian packages they are in.
-for pair in python3:python3 zstd:zstd mdb_dump:lmdb-utils; do
-    program=${pair%%:*} package=${pair##*:}
-    if ! command -v "$program" >/dev/null; then
-        if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-            apt-get update -q && apt-get install -qy --no-install-recommends "$package"
-        else
-            echo "The tests need $program (Debian package $package): install it and run this again." >&2
-            exit 2
-        fi
+# Whatever the tests compare with or link to: a program or a file, and the Debian package it is in.
+need() {
+    if command -v "$1" >/dev/null || compgen -G "$1" >/dev/null; then
+        return
     fi
-done
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        apt-get update -q && apt-get install -qy --no-install-recommends "$2"
+    else
+        echo "The tests need $1 (Debian package $2): install it and run this again." >&2
+        exit 2
+    fi
+}
+need python3 python3
+need zstd zstd
+need mdb_dump lmdb-utils
+need /usr/include/rocksdb/c.h librocksdb-dev
+need "/usr/lib/llvm-*/lib/libclang.so*" libclang-dev
 if ! command -v cargo >/dev/null; then
     echo "Install Rust 1.89 or newer (https://rustup.rs) and run this again." >&2
     exit 2
 fi
 
 cargo test --workspace --locked
+# The tables of ledgers in other engines.
+cargo test --locked -p kvb-ledger --all-features
 # The lock-free overlay under every order the memory model allows.
 RUSTFLAGS="--cfg loom" cargo test --locked -p kvb --lib --release --target-dir target/loom overlay_loom
 # Again, alone, for its count of images.

@@ -4,6 +4,7 @@
 //! the newest one in sight is the row, and no index is asked: the log is the truth. Records an image knows to be dead
 //! are passed over by their bits. Cost of a start: a search in every level; of a row: a step of the merge and the record.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -25,7 +26,21 @@ pub struct Row<'a> {
     _pin: Option<Arc<View>>,
 }
 
-impl Row<'_> {
+impl<'a> Row<'a> {
+    /// Key and value by themselves: rows of a [`Snapshot`](crate::Snapshot) are lent for as long as that is there, unless
+    /// they had to be decrypted or expanded; others are copied.
+    pub fn into_bytes(self) -> (Cow<'a, [u8]>, Cow<'a, [u8]>) {
+        if self._pin.is_some() {
+            return (Cow::Owned(self.key().to_vec()), Cow::Owned(self.value().to_vec()));
+        }
+        let (body, key_len) = self.record.into_stored();
+        let key = body.clone().part(..key_len);
+        match self.expanded {
+            Some(expanded) => (key, expanded.part(..)),
+            None => (key, body.part(key_len..)),
+        }
+    }
+
     /// The key.
     pub fn key(&self) -> &[u8] {
         self.record.key()

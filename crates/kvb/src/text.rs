@@ -1,6 +1,7 @@
 //! Bytes in the clear: lent from the mapping, or decrypted or decompressed into memory of their own.
 
-use std::ops::Deref;
+use std::borrow::Cow;
+use std::ops::{Deref, RangeBounds};
 use std::sync::Arc;
 
 /// Bytes that are read and never changed. A clone shares them.
@@ -23,6 +24,15 @@ impl<'a> Text<'a> {
     /// Bytes in memory.
     pub(crate) fn owned(bytes: Vec<u8>) -> Text<'static> {
         Text { lent: &[], owned: Some(Arc::new(bytes)) }
+    }
+
+    /// A part of the bytes: as they are lent, or in memory of its own.
+    pub(crate) fn part(self, range: impl RangeBounds<usize>) -> Cow<'a, [u8]> {
+        let range = (range.start_bound().cloned(), range.end_bound().cloned());
+        match self.owned {
+            None => Cow::Borrowed(self.lent.get(range).unwrap_or(&[])),
+            Some(owned) => Cow::Owned(owned.get(range).unwrap_or(&[]).to_vec()),
+        }
     }
 
     /// The same bytes in memory of their own.

@@ -1,5 +1,6 @@
 //! A value as it lies in the bucket.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -30,6 +31,15 @@ pub(crate) enum Pin {
 impl<'a> Value<'a> {
     pub(crate) fn new(bytes: Text<'a>, from: usize, pin: Pin) -> Value<'a> {
         Value { bytes, from, _pin: pin }
+    }
+
+    /// The bytes by themselves: a value of a [`Snapshot`](crate::Snapshot) is lent for as long as that is there, unless it
+    /// had to be decrypted or expanded; any other is copied.
+    pub fn into_bytes(self) -> Cow<'a, [u8]> {
+        match self._pin {
+            Pin::Elsewhere => self.bytes.part(self.from..),
+            _ => Cow::Owned(self.to_vec()),
+        }
     }
 
     /// One that needs nothing of the bucket any more.

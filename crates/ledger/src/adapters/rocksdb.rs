@@ -1,0 +1,216 @@
+//! Tables as column families of RocksDB. Commits sync its log.
+
+use std::borrow::Cow;
+use std::ops::Bound;
+use std::path::Path;
+
+use rocksdb::{
+    BlockBasedOptions, ColumnFamily, ColumnFamilyDescriptor, DB, Direction, Error, ErrorKind,
+    IteratorMode, Options, ReadOptions, WriteBatch, WriteOptions,
+};
+
+use crate::adapters::memory::is_empty;
+use crate::batch::Batch;
+use crate::engine::{Bytes, Engine, KeyRange, Rows, Snapshot, Table};
+use crate::error::{EngineError, Trouble};
+
+const NAME: &str = "rocksdb";
+const BLOOM_BITS: f64 = 10.0;
+
+/// Tables as column families of RocksDB, in a directory.
+pub struct RocksEngine {
+    database: DB,
+}
+
+impl std::fmt::Debug for RocksEngine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RocksEngine").finish_non_exhaustive()
+    }
+}
+
+impl RocksEngine {
+    /// Makes a directory with these tables.
+    pub fn create(
+        path: impl AsRef<Path>,
+        tables: &'static [Table],
+    ) -> Result<RocksEngine, EngineError> {
+        if path.as_ref().exists() {
+            return Err(EngineError::new(NAME, "create", Trouble::Exists, "the directory exists"));
+        }
+        RocksEngine::open_or_create(path.as_ref(), tables, true)
+    }
+
+    /// Opens a directory with these tables.
+    pub fn open(
+        path: impl AsRef<Path>,
+        tables: &'static [Table],
+    ) -> Result<RocksEngine, EngineError> {
+        if !path.as_ref().exists() {
+            return Err(EngineError::new(NAME, "open", Trouble::Missing, "no such directory"));
+        }
+        RocksEngine::open_or_create(path.as_ref(), tables, false)
+    }
+
+    fn open_or_create(
+        path: &Path,
+        tables: &'static [Table],
+        is_new: bool,
+    ) -> Result<RocksEngine, EngineError> {
+        let mut blocks = BlockBasedOptions::default();
+        blocks.set_bloom_filter(BLOOM_BITS, false);
+        let mut options = Options::default();
+        options.create_if_missing(is_new);
+        options.create_missing_column_families(true);
+        options.set_level_compaction_dynamic_level_bytes(true);
+        options.set_block_based_table_factory(&blocks);
+        let families =
+            tables.iter().map(|table| ColumnFamilyDescriptor::new(table.name, options.clone()));
+        let doing = if is_new { "create" } else { "open" };
+        let database = DB::open_cf_descriptors(&options, path, families).map_err(because(doing))?;
+        Ok(RocksEngine { database })
+    }
+
+    fn family(&self, table: Table) -> Option<&ColumnFamily> {
+        self.database.cf_handle(table.name)
+    }
+}
+
+impl Engine for RocksEngine {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, EngineError> {
+        Ok(Box::new(RocksSnapshot { engine: self, snapshot: self.database.snapshot() }))
+    }
+
+    fn commit(&self, batch: Batch) -> Result<(), EngineError> {
+        batch.check(NAME)?;
+        let mut changes = WriteBatch::default();
+        for change in batch.iter() {
+            let family = self.family(change.table).ok_or_else(|| unknown(change.table))?;
+            match change.value {
+                Some(value) => changes.put_cf(family, change.key, value),
+                None => changes.delete_cf(family, change.key),
+            }
+        }
+        let mut durable = WriteOptions::default();
+        durable.set_sync(true);
+        self.database.write_opt(changes, &durable).map_err(because("commit"))
+    }
+}
+
+fn unknown(table: Table) -> EngineError {
+    let message = format!("{} is not among the tables it was opened with", table.name);
+    EngineError::new(NAME, "commit", Trouble::Other, message)
+}
+
+struct RocksSnapshot<'a> {
+    engine: &'a RocksEngine,
+    snapshot: rocksdb::Snapshot<'a>,
+}
+
+impl Snapshot for RocksSnapshot<'_> {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes<'_>>, EngineError> {
+        let Some(family) = self.engine.family(table) else { return Ok(None) };
+        let found = self.snapshot.get_pinned_cf(family, key).map_err(because("read"))?;
+        Ok(found.map(|value| Cow::Owned(value.to_vec())))
+    }
+
+    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Rows<'_>, EngineError> {
+        let Some(family) = self.engine.family(table).filter(|_| !is_empty(range)) else {
+            return Ok(Box::new(std::iter::empty()));
+        };
+        let (from, to) = half_open(range);
+        let rows = |direction: Direction| {
+            let mut options = ReadOptions::default();
+            options.set_iterate_lower_bound(from.clone());
+            if let Some(to) = &to {
+                options.set_iterate_upper_bound(to.clone());
+            }
+            let mode = match direction {
+                Direction::Forward => IteratorMode::Start,
+                Direction::Reverse => IteratorMode::End,
+            };
+            self.snapshot.iterator_cf_opt(family, options, mode)
+        };
+        Ok(Box::new(BothWays {
+            front: rows(Direction::Forward),
+            back: rows(Direction::Reverse),
+            seen_front: None,
+            seen_back: None,
+        }))
+    }
+}
+
+/// RocksDB's iterators go one way; this is one from each end, which stop where they meet.
+struct BothWays<'a> {
+    front: rocksdb::DBIterator<'a>,
+    back: rocksdb::DBIterator<'a>,
+    seen_front: Option<Vec<u8>>,
+    seen_back: Option<Vec<u8>>,
+}
+
+type Row<'a> = Result<(Bytes<'a>, Bytes<'a>), EngineError>;
+
+impl<'a> Iterator for BothWays<'a> {
+    type Item = Row<'a>;
+
+    fn next(&mut self) -> Option<Row<'a>> {
+        match self.front.next()?.map_err(because("scan")) {
+            Ok((key, value)) => {
+                if self.seen_back.as_deref().is_some_and(|seen| *key >= *seen) {
+                    return None;
+                }
+                self.seen_front = Some(key.to_vec());
+                Some(Ok((Cow::Owned(key.into_vec()), Cow::Owned(value.into_vec()))))
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+impl DoubleEndedIterator for BothWays<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        match self.back.next()?.map_err(because("scan")) {
+            Ok((key, value)) => {
+                if self.seen_front.as_deref().is_some_and(|seen| *key <= *seen) {
+                    return None;
+                }
+                self.seen_back = Some(key.to_vec());
+                Some(Ok((Cow::Owned(key.into_vec()), Cow::Owned(value.into_vec()))))
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+/// The same keys from one on, and before another.
+fn half_open(range: KeyRange<'_>) -> (Vec<u8>, Option<Vec<u8>>) {
+    // The key right behind another one is that with a zero byte more.
+    let behind = |key: &[u8]| [key, &[0]].concat();
+    let from = match range.0 {
+        Bound::Included(key) => key.to_vec(),
+        Bound::Excluded(key) => behind(key),
+        Bound::Unbounded => Vec::new(),
+    };
+    let to = match range.1 {
+        Bound::Included(key) => Some(behind(key)),
+        Bound::Excluded(key) => Some(key.to_vec()),
+        Bound::Unbounded => None,
+    };
+    (from, to)
+}
+
+fn because(doing: &'static str) -> impl FnOnce(Error) -> EngineError {
+    move |error| {
+        let is_locked = error.to_string().contains("LOCK");
+        let trouble = match error.kind() {
+            ErrorKind::Corruption => Trouble::Damaged,
+            ErrorKind::NotFound => Trouble::Missing,
+            ErrorKind::IOError if is_locked => Trouble::Locked(None),
+            _ => Trouble::Other,
+        };
+        EngineError::new(NAME, doing, trouble, error)
+    }
+}
