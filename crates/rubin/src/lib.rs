@@ -1,24 +1,41 @@
 //! The store of a RUBIN node: blocks, their index, the outputs that can be spent, and what it takes to take blocks back.
 
 mod block;
+mod chain;
+mod code;
+mod coins;
 mod entry;
+mod error;
+mod genesis;
 mod hash;
 mod header;
 mod index;
+mod manifest;
 mod outpoint;
+pub mod rules;
 mod set_hash;
+mod store;
 pub mod tables;
 pub mod transaction;
+mod transition;
 mod undo;
+mod validator;
 mod work;
 
 pub use block::{Block, merkle_root};
+pub use chain::{Chain, ChainView, Decision, Import, Rejected, ReorgPlan};
+pub use code::{Code, NotACode};
+pub use coins::{Before, Coins};
 pub use entry::UtxoEntry;
+pub use error::Error;
+pub use genesis::{Genesis, NoGenesis};
 pub use hash::{Hash, NotAHash, from_hex, to_hex};
 pub use header::Header;
 pub use index::{BlockIndex, Status};
+pub use manifest::{Manifest, SCHEMA_VERSION, Tip};
 pub use outpoint::Outpoint;
 pub use set_hash::{SetHash, TAG, utxo_set_hash};
 pub use transaction::Transaction;
 pub use undo::UndoRecord;
+pub use validator::{HeaderContext, Validator};
 pub use work::{NotWork, Work};

@@ -20,8 +20,10 @@ pub const CANONICAL: &[Table] = &[HEADERS, BLOCKS, INDEX, UTXO, UNDO];
 pub const HEIGHTS: Table = Table { name: "header_hash_by_height", id: 16 };
 /// Private: why a block is invalid, as the code of the rule it breaks, by block hash.
 pub const REASONS: Table = Table { name: "reject_reason_by_hash", id: 17 };
+/// Private: blocks that wait for their parent, with its hash, by block hash.
+pub const ORPHANS: Table = Table { name: "orphan_parent_by_hash", id: 19 };
 /// Private: what the store knows of itself.
 pub const META: Table = Table { name: "store_meta", id: 18 };
 
 /// All of them.
-pub const ALL: &[Table] = &[HEADERS, BLOCKS, INDEX, UTXO, UNDO, HEIGHTS, REASONS, META];
+pub const ALL: &[Table] = &[HEADERS, BLOCKS, INDEX, UTXO, UNDO, HEIGHTS, REASONS, ORPHANS, META];

@@ -1,0 +1,202 @@
+//! Making a chain, opening it, and mending what a crash left between database and manifest.
+
+use std::sync::{Arc, Mutex, RwLock};
+
+use host::Dir;
+use ledger::{Batch, Engine};
+
+use super::header_window::HeaderWindow;
+use super::import::{is_better, put_block};
+use super::orphans::Orphans;
+use super::reorg::plan;
+use super::steps::{Check, Follow, note_applied};
+use super::{Chain, State};
+use crate::block::Block;
+use crate::coins::Before;
+use crate::error::Error;
+use crate::genesis::Genesis;
+use crate::hash::Hash;
+use crate::index::{BlockIndex, Status};
+use crate::manifest::{Manifest, Tip};
+use crate::store::Store;
+use crate::tables::{BLOCKS, HEIGHTS, UNDO};
+use crate::transition::Transition;
+use crate::validator::Validator;
+use crate::work::Work;
+
+impl Chain {
+    /// Makes a chain in an engine that has none. Doing it again does no harm; an engine that has anything else is refused.
+    pub fn init(
+        engine: Box<dyn Engine>,
+        home: Arc<dyn Dir>,
+        validator: Box<dyn Validator>,
+        genesis: Genesis,
+    ) -> Result<Chain, Error> {
+        if Manifest::read(&*home)?.is_some() {
+            return Chain::open(engine, home, validator, genesis);
+        }
+        let applied = Store::new(&*engine.snapshot()?).applied()?;
+        match applied {
+            None => apply_genesis(&*engine, &genesis)?,
+            // The last try was cut off before the manifest.
+            Some(hash) if hash == genesis.hash() => {}
+            Some(hash) => {
+                return Err(Error::Inconsistent(format!(
+                    "there is no MANIFEST.json, and the database is at block {hash}"
+                )));
+            }
+        }
+        let tip = genesis_tip(&genesis);
+        let manifest =
+            Manifest { schema_version: crate::SCHEMA_VERSION, chain_id: genesis.chain_id(), tip };
+        manifest.write(&*home)?;
+        Chain::open(engine, home, validator, genesis)
+    }
+
+    /// Opens a chain that was made before.
+    pub fn open(
+        engine: Box<dyn Engine>,
+        home: Arc<dyn Dir>,
+        validator: Box<dyn Validator>,
+        genesis: Genesis,
+    ) -> Result<Chain, Error> {
+        let manifest = Manifest::read(&*home)?
+            .ok_or_else(|| Error::NotInitialised("the datadir".to_owned()))?;
+        manifest.check(genesis.chain_id())?;
+        let (applied, utxo_count, orphans, target) = {
+            let snapshot = engine.snapshot()?;
+            let store = Store::new(&*snapshot);
+            let applied = store.applied()?.ok_or_else(|| {
+                Error::Inconsistent(
+                    "the database has no block, and MANIFEST.json has one".to_owned(),
+                )
+            })?;
+            let orphans = Orphans::load(&*snapshot)?;
+            (applied, store.utxo_count()?, orphans, store.reorg_target()?)
+        };
+        let tip = {
+            let snapshot = engine.snapshot()?;
+            let index = Store::new(&*snapshot).need_index(applied)?;
+            Tip { hash: applied, height: index.height, work: index.work }
+        };
+        let headers = HeaderWindow::default();
+        let state = Mutex::new(State { tip, utxo_count, orphans, headers });
+        let chain = Chain { engine, home, validator, genesis, state, gate: RwLock::new(()) };
+        chain.recover(&manifest.tip)?;
+        chain.check_tip(&manifest.tip)?;
+        chain.finish_reorg(target)?;
+        Ok(chain)
+    }
+
+    /// Brings the set to the manifest's block, if a crash left it elsewhere.
+    fn recover(&self, wanted: &Tip) -> Result<(), Error> {
+        let mut state = self.lock();
+        let state = &mut *state;
+        if state.tip.hash == wanted.hash {
+            return Ok(());
+        }
+        let plan = {
+            let snapshot = self.engine.snapshot()?;
+            let store = Store::new(&*snapshot);
+            let index = store.need_index(wanted.hash)?;
+            // A block that was never applied cannot be what the manifest means.
+            if index.status != Status::Valid {
+                return Err(Error::Inconsistent(format!(
+                    "MANIFEST.json names block {}, which the database never applied",
+                    wanted.hash
+                )));
+            }
+            let plan = plan(store, state.tip.hash, wanted.hash)?;
+            for hash in plan.disconnect.iter().chain(&plan.connect) {
+                store.need_undo(*hash)?;
+            }
+            for hash in &plan.connect {
+                store.need_block(*hash)?;
+            }
+            plan
+        };
+        tracing::info!(
+            from = %state.tip.hash, to = %wanted.hash, "bringing the database to the manifest's block"
+        );
+        for _ in &plan.disconnect {
+            self.disconnect(state, Batch::new(), Follow::Nothing)?;
+        }
+        for hash in &plan.connect {
+            let applied = self.connect_stored(state, *hash, None, Check::Recovery)?;
+            applied
+                .map_err(|code| Error::Inconsistent(format!("block {hash} fails now: {code}")))?;
+        }
+        Ok(())
+    }
+
+    /// Everything that the manifest speaks of must be there.
+    fn check_tip(&self, wanted: &Tip) -> Result<(), Error> {
+        let snapshot = self.engine.snapshot()?;
+        let store = Store::new(&*snapshot);
+        let index = store.need_index(wanted.hash)?;
+        let found = (index.height, &index.work, index.status);
+        if found != (wanted.height, &wanted.work, Status::Valid) {
+            return Err(Error::Inconsistent(format!(
+                "MANIFEST.json says height {} and work {} of block {}, and the index height {}, work {} and {}",
+                wanted.height,
+                wanted.work,
+                wanted.hash,
+                index.height,
+                index.work,
+                index.status.name()
+            )));
+        }
+        store.header(wanted.hash)?.ok_or(Error::BlockMissing(wanted.hash))?;
+        store.need_block(wanted.hash)?;
+        store.need_undo(wanted.hash)?;
+        let genesis = store.need_index(self.genesis.hash())?;
+        if genesis.height != 0 {
+            return Err(Error::Inconsistent("genesis is not at height 0".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Goes on with a reorg that was cut off.
+    fn finish_reorg(&self, target: Option<Hash>) -> Result<(), Error> {
+        let Some(target) = target else { return Ok(()) };
+        let mut state = self.lock();
+        let index = Store::new(&*self.engine.snapshot()?).index(target)?;
+        let index = index.filter(|index| !index.status.is_invalid());
+        let is_wanted = index.is_some_and(|index| {
+            let tip = Tip { hash: target, height: index.height, work: index.work };
+            is_better(&tip, &state.tip)
+        });
+        if is_wanted {
+            self.go_to_best(&mut state, target)?;
+        } else {
+            self.forget_target()?;
+        }
+        Ok(())
+    }
+}
+
+fn genesis_tip(genesis: &Genesis) -> Tip {
+    let target = Block::decode(genesis.bytes()).map(|block| block.header.target);
+    let work = target.ok().and_then(|target| Work::of_target(&target)).unwrap_or_default();
+    Tip { hash: genesis.hash(), height: 0, work }
+}
+
+fn apply_genesis(engine: &dyn Engine, genesis: &Genesis) -> Result<(), Error> {
+    let hash = genesis.hash();
+    let block = Block::decode(genesis.bytes())
+        .map_err(|wrong| Error::damaged(BLOCKS, hash.as_bytes(), wrong))?;
+    let tip = genesis_tip(genesis);
+    let index =
+        BlockIndex { height: 0, prev_hash: Hash::ZERO, status: Status::Valid, work: tip.work };
+    let before = Before::default();
+    // It spends nothing.
+    let transition = Transition::of(&block, 0, &before)
+        .map_err(|code| Error::Inconsistent(format!("genesis: {code}")))?;
+    let mut batch = Batch::new();
+    put_block(&mut batch, &block, &index);
+    transition.write(&mut batch);
+    batch.put(UNDO, hash.as_bytes(), &transition.undo().encode());
+    batch.put(HEIGHTS, &0_u64.to_be_bytes(), hash.as_bytes());
+    note_applied(&mut batch, hash, transition.counts().0);
+    Ok(engine.commit(batch)?)
+}
