@@ -93,6 +93,15 @@ impl Source for Overlay<'_> {
     }
 }
 
+/// How far going over to a block came.
+#[derive(Default)]
+struct Move {
+    disconnected: u64,
+    connected: u64,
+    /// A block that turned out to be invalid.
+    failed: Option<(Hash, Code)>,
+}
+
 /// What validating a chain in memory came to.
 enum Trial {
     Valid,
@@ -116,10 +125,10 @@ impl Chain {
     ) -> Result<(u64, u64), Error> {
         let (mut disconnected, mut connected) = (0, 0);
         loop {
-            let (back, on, failed) = self.try_going_to(state, target)?;
-            disconnected += back;
-            connected += on;
-            let Some((hash, code)) = failed else {
+            let moved = self.try_going_to(state, target)?;
+            disconnected += moved.disconnected;
+            connected += moved.connected;
+            let Some((hash, code)) = moved.failed else {
                 return Ok((disconnected, connected));
             };
             tracing::warn!(%hash, %code, "a block of a better chain is invalid");
@@ -134,12 +143,8 @@ impl Chain {
         }
     }
 
-    /// Goes over to a block. Gives how many blocks were taken back and applied, and which one is invalid, if one is.
-    fn try_going_to(
-        &self,
-        state: &mut State,
-        target: Hash,
-    ) -> Result<(u64, u64, Option<(Hash, Code)>), Error> {
+    /// Goes over to a block. Nothing is taken back for a block that is known to be invalid.
+    fn try_going_to(&self, state: &mut State, target: Hash) -> Result<Move, Error> {
         let (plan, trial) = {
             let snapshot = self.engine.snapshot()?;
             let store = Store::new(&*snapshot);
@@ -155,26 +160,26 @@ impl Chain {
             (plan, trial)
         };
         if let Trial::Invalid(hash, code) = trial {
-            return Ok((0, 0, Some((hash, code))));
+            return Ok(Move { failed: Some((hash, code)), ..Move::default() });
         }
         let check = match trial {
             Trial::Valid => Check::Nothing,
             _ => Check::Body,
         };
-        let (mut disconnected, mut connected) = (0, 0);
+        let mut moved = Move::default();
         for _ in &plan.disconnect {
             let mut batch = Batch::new();
             batch.put(META, REORG_TARGET, target.as_bytes());
             self.disconnect(state, batch, Follow::Manifest)?;
-            disconnected += 1;
+            moved.disconnected += 1;
         }
         for hash in &plan.connect {
             if let Err(code) = self.connect_stored(state, *hash, Some(target), check)? {
-                return Ok((disconnected, connected, Some((*hash, code))));
+                return Ok(Move { failed: Some((*hash, code)), ..moved });
             }
-            connected += 1;
+            moved.connected += 1;
         }
-        Ok((disconnected, connected, None))
+        Ok(moved)
     }
 
     /// Applies a block that is stored on top of the tip, maybe on the way to another.
