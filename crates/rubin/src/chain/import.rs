@@ -96,7 +96,7 @@ impl Chain {
     }
 
     /// Goes on with blocks that waited for one, and with those that waited for them.
-    fn resume_orphans(
+    pub(super) fn resume_orphans(
         &self,
         state: &mut State,
         known: Hash,
@@ -204,6 +204,10 @@ impl Chain {
             Status::Valid if hash == state.tip.hash => {
                 Ok(Some(Ok(Import::of(hash, Decision::AppliedAsNewTip))))
             }
+            // A crash may have taken it back.
+            Status::Valid if is_better(&tip_of(hash, index), &state.tip) => {
+                self.choose(state, hash).map(Some)
+            }
             Status::Valid => Ok(Some(Ok(Import::of(hash, Decision::StoredNotSelected)))),
             Status::InvalidAncestry => Ok(Some(Ok(Import::of(hash, Decision::InvalidAncestry)))),
             // Time heals it.
@@ -308,6 +312,11 @@ pub(super) fn put_block(batch: &mut Batch, block: &Block<'_>, index: &BlockIndex
     batch.put(HEADERS, key.as_bytes(), block.header_bytes());
     batch.put(BLOCKS, key.as_bytes(), block.bytes);
     batch.put(INDEX, key.as_bytes(), &index.encode());
+}
+
+/// The end of a chain, as the index has it.
+pub(super) fn tip_of(hash: Hash, index: &BlockIndex) -> Tip {
+    Tip { hash, height: index.height, work: index.work.clone() }
 }
 
 /// More work is better; of equal work the smaller hash.

@@ -6,7 +6,7 @@ use host::Dir;
 use ledger::{Batch, Engine};
 
 use super::header_window::HeaderWindow;
-use super::import::{is_better, put_block};
+use super::import::{is_better, put_block, tip_of};
 use super::orphans::Orphans;
 use super::reorg::plan;
 use super::steps::{Check, Follow, note_applied};
@@ -18,8 +18,8 @@ use crate::genesis::Genesis;
 use crate::hash::Hash;
 use crate::index::{BlockIndex, Status};
 use crate::manifest::{Manifest, Tip};
-use crate::store::Store;
-use crate::tables::{BLOCKS, HEIGHTS, UNDO};
+use crate::store::{REORG_TARGET, Store};
+use crate::tables::{BLOCKS, HEIGHTS, META, UNDO};
 use crate::transition::Transition;
 use crate::validator::Validator;
 use crate::work::Work;
@@ -76,20 +76,23 @@ impl Chain {
         };
         let tip = {
             let snapshot = engine.snapshot()?;
-            let index = Store::new(&*snapshot).need_index(applied)?;
-            Tip { hash: applied, height: index.height, work: index.work }
+            tip_of(applied, &Store::new(&*snapshot).need_index(applied)?)
         };
         let headers = HeaderWindow::default();
         let state = Mutex::new(State { tip, utxo_count, orphans, headers });
         let chain = Chain { engine, home, validator, genesis, state, gate: RwLock::new(()) };
-        chain.recover(&manifest.tip)?;
+        chain.recover(&manifest.tip, target)?;
         chain.check_tip(&manifest.tip)?;
-        chain.finish_reorg(target)?;
+        // A block whose manifest was lost is on the way to somewhere too.
+        for target in target.into_iter().chain([applied]) {
+            chain.finish_reorg(target)?;
+        }
+        chain.finish_orphans()?;
         Ok(chain)
     }
 
     /// Brings the set to the manifest's block, if a crash left it elsewhere.
-    fn recover(&self, wanted: &Tip) -> Result<(), Error> {
+    fn recover(&self, wanted: &Tip, target: Option<Hash>) -> Result<(), Error> {
         let mut state = self.lock();
         let state = &mut *state;
         if state.tip.hash == wanted.hash {
@@ -118,8 +121,12 @@ impl Chain {
         tracing::info!(
             from = %state.tip.hash, to = %wanted.hash, "bringing the database to the manifest's block"
         );
+        // Where it was on the way to must not be forgotten, should this be cut off too.
+        let onward = target.unwrap_or(state.tip.hash);
         for _ in &plan.disconnect {
-            self.disconnect(state, Batch::new(), Follow::Nothing)?;
+            let mut batch = Batch::new();
+            batch.put(META, REORG_TARGET, onward.as_bytes());
+            self.disconnect(state, batch, Follow::Nothing)?;
         }
         for hash in &plan.connect {
             let applied = self.connect_stored(state, *hash, None, Check::Recovery)?;
@@ -156,20 +163,23 @@ impl Chain {
         Ok(())
     }
 
+    /// Goes on with blocks whose parent came just before the end.
+    fn finish_orphans(&self) -> Result<(), Error> {
+        let mut state = self.lock();
+        for parent in state.orphans.parents() {
+            self.resume_orphans(&mut state, parent, None)?;
+        }
+        Ok(())
+    }
+
     /// Goes on with a reorg that was cut off.
-    fn finish_reorg(&self, target: Option<Hash>) -> Result<(), Error> {
-        let Some(target) = target else { return Ok(()) };
+    fn finish_reorg(&self, target: Hash) -> Result<(), Error> {
         let mut state = self.lock();
         let index = Store::new(&*self.engine.snapshot()?).index(target)?;
         let index = index.filter(|index| !index.status.is_invalid());
-        let is_wanted = index.is_some_and(|index| {
-            let tip = Tip { hash: target, height: index.height, work: index.work };
-            is_better(&tip, &state.tip)
-        });
+        let is_wanted = index.is_some_and(|index| is_better(&tip_of(target, &index), &state.tip));
         if is_wanted {
             self.go_to_best(&mut state, target)?;
-        } else {
-            self.forget_target()?;
         }
         Ok(())
     }

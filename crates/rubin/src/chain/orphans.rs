@@ -47,6 +47,11 @@ impl Orphans {
         }
     }
 
+    /// Blocks that others wait for.
+    pub(super) fn parents(&self) -> Vec<Hash> {
+        self.by_parent.keys().copied().collect()
+    }
+
     /// Those that wait for a block, and do not any more.
     pub(super) fn take(&mut self, parent: Hash) -> Vec<Hash> {
         let mut waiting = self.by_parent.remove(&parent).unwrap_or_default();

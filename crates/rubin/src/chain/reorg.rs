@@ -9,7 +9,7 @@ use std::ops::Bound;
 
 use ledger::{Batch, Bytes};
 
-use super::import::is_better;
+use super::import::{is_better, tip_of};
 use super::orphans::forget;
 use super::steps::{Check, Follow};
 use super::{Chain, State};
@@ -290,7 +290,7 @@ impl Chain {
         let mut best: Option<Tip> = None;
         self.for_each_index(Store::new(&*snapshot), |hash, index| {
             if matches!(index.status, Status::Unknown | Status::Valid) {
-                let tip = Tip { hash, height: index.height, work: index.work };
+                let tip = tip_of(hash, &index);
                 if best.as_ref().is_none_or(|best| is_better(&tip, best)) {
                     best = Some(tip);
                 }

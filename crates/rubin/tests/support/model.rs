@@ -188,6 +188,22 @@ impl<'a> Model<'a> {
         })
     }
 
+    /// How good a block is that is valid and connected.
+    pub(crate) fn rank(&self, hash: Hash) -> Option<(u64, std::cmp::Reverse<Hash>)> {
+        if hash == self.tree.genesis.hash() {
+            return Some((0, std::cmp::Reverse(hash)));
+        }
+        let number = self.tree.blocks.iter().position(|node| node.hash == hash)?;
+        let node = &self.tree.blocks[number];
+        (node.is_valid && self.is_connected(number))
+            .then_some((node.height, std::cmp::Reverse(hash)))
+    }
+
+    /// The hash of the best block.
+    pub(crate) fn tip(&self) -> Hash {
+        self.best().map_or(self.tree.genesis.hash(), |best| self.tree.blocks[best].hash)
+    }
+
     #[track_caller]
     pub(crate) fn check_tip(&self, chain: &Chain, when: &str) {
         let (hash, height) = match self.best() {
