@@ -17,7 +17,7 @@ mod writer;
 
 #[cfg(feature = "fjall")]
 pub use adapters::fjall::FjallEngine;
-pub use adapters::kvb::KvbEngine;
+pub use adapters::kvb::{KvbEngine, KvbReadOnly};
 pub use adapters::memory::MemoryEngine;
 #[cfg(feature = "redb")]
 pub use adapters::redb::RedbEngine;

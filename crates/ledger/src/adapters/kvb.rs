@@ -99,6 +99,35 @@ impl Engine for KvbEngine {
     }
 }
 
+/// Tables in a bucket that is only read, beside its writer or without one. Nothing is ever written to the file.
+#[derive(Debug)]
+pub struct KvbReadOnly {
+    reader: kvb::Reader,
+}
+
+impl KvbReadOnly {
+    /// Opens a bucket with tables for reading.
+    pub fn open(path: impl AsRef<Path>) -> Result<KvbReadOnly, EngineError> {
+        let reader = kvb::Reader::open(path).map_err(because("open"))?;
+        Ok(KvbReadOnly { reader })
+    }
+}
+
+impl Engine for KvbReadOnly {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, EngineError> {
+        let snapshot = self.reader.snapshot().map_err(because("take a snapshot"))?;
+        Ok(Box::new(KvbSnapshot { snapshot }))
+    }
+
+    fn commit(&self, _batch: Batch) -> Result<(), EngineError> {
+        Err(EngineError::new(NAME, "commit", Trouble::Other, "it is open for reading only"))
+    }
+}
+
 /// Puts the table's id in front of a key.
 fn with_key<T>(table: Table, key: &[u8], task: impl FnOnce(&[u8]) -> T) -> T {
     let mut short = [0; SHORT + 1];

@@ -24,6 +24,9 @@ use crate::transition::Transition;
 use crate::validator::Validator;
 use crate::work::Work;
 
+/// How often somebody who only looks waits for whoever is between a batch and its manifest.
+const RETRIES: usize = 200;
+
 impl Chain {
     /// Makes a chain in an engine that has none. Doing it again does no harm; an engine that has anything else is refused.
     pub fn init(
@@ -89,6 +92,43 @@ impl Chain {
         }
         chain.finish_orphans()?;
         Ok(chain)
+    }
+
+    /// Opens a chain to look at it. Nothing is written, so a chain that a crash left between two blocks is refused.
+    pub fn open_to_read(
+        engine: Box<dyn Engine>,
+        home: Arc<dyn Dir>,
+        validator: Box<dyn Validator>,
+        genesis: Genesis,
+    ) -> Result<Chain, Error> {
+        for _ in 0..RETRIES {
+            let manifest = Manifest::read(&*home)?
+                .ok_or_else(|| Error::NotInitialised("the datadir".to_owned()))?;
+            manifest.check(genesis.chain_id())?;
+            let utxo_count = {
+                let snapshot = engine.snapshot()?;
+                let store = Store::new(&*snapshot);
+                if store.applied()? != Some(manifest.tip.hash) {
+                    // Somebody is just between the two.
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                    continue;
+                }
+                store.utxo_count()?
+            };
+            let state = Mutex::new(State {
+                tip: manifest.tip.clone(),
+                utxo_count,
+                orphans: Orphans::default(),
+                headers: HeaderWindow::default(),
+            });
+            let chain = Chain { engine, home, validator, genesis, state, gate: RwLock::new(()) };
+            chain.check_tip(&manifest.tip)?;
+            return Ok(chain);
+        }
+        Err(Error::Inconsistent(
+            "the database is not at the block that MANIFEST.json names: the last import was cut off, and the next one mends that"
+                .to_owned(),
+        ))
     }
 
     /// Brings the set to the manifest's block, if a crash left it elsewhere.

@@ -1,0 +1,261 @@
+//! Where a chain lives: `datadir/chains/<chain_id_hex>/` with `MANIFEST.json` and `db/`.
+//!
+//! Opening never makes anything: only `init` does. One process writes to a chain at a time.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use host::{Disk, FileDir, FileDisk, LockError};
+use ledger::{Engine, KvbEngine, KvbReadOnly};
+
+use crate::chain::Chain;
+use crate::error::Error;
+use crate::genesis::Genesis;
+use crate::hash::Hash;
+use crate::manifest;
+use crate::validator::Validator;
+
+/// The directory of the database, and its name while it is made.
+const DATABASE: &str = "db";
+const UNFINISHED: &str = "db.unfinished";
+/// Whoever writes has this file locked.
+const LOCK: &str = "LOCK";
+
+/// An engine that a chain can be in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EngineKind {
+    /// A bucket.
+    #[default]
+    Kvb,
+    /// redb.
+    #[cfg(feature = "redb")]
+    Redb,
+    /// fjall.
+    #[cfg(feature = "fjall")]
+    Fjall,
+    /// RocksDB.
+    #[cfg(feature = "rocksdb")]
+    RocksDb,
+}
+
+impl EngineKind {
+    /// Those that this software was built with.
+    pub const ALL: &'static [EngineKind] = &[
+        EngineKind::Kvb,
+        #[cfg(feature = "redb")]
+        EngineKind::Redb,
+        #[cfg(feature = "fjall")]
+        EngineKind::Fjall,
+        #[cfg(feature = "rocksdb")]
+        EngineKind::RocksDb,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            EngineKind::Kvb => "kvb",
+            #[cfg(feature = "redb")]
+            EngineKind::Redb => "redb",
+            #[cfg(feature = "fjall")]
+            EngineKind::Fjall => "fjall",
+            #[cfg(feature = "rocksdb")]
+            EngineKind::RocksDb => "rocksdb",
+        }
+    }
+
+    /// What it has in the directory of the database.
+    fn file(self) -> &'static str {
+        match self {
+            EngineKind::Kvb => "data.kvb",
+            #[cfg(feature = "redb")]
+            EngineKind::Redb => "data.redb",
+            #[cfg(feature = "fjall")]
+            EngineKind::Fjall => "fjall",
+            #[cfg(feature = "rocksdb")]
+            EngineKind::RocksDb => "rocksdb",
+        }
+    }
+
+    fn create(self, path: &Path) -> Result<Box<dyn Engine>, Error> {
+        Ok(match self {
+            EngineKind::Kvb => Box::new(KvbEngine::create(path)?),
+            #[cfg(feature = "redb")]
+            EngineKind::Redb => Box::new(ledger::RedbEngine::create(path, crate::tables::ALL)?),
+            #[cfg(feature = "fjall")]
+            EngineKind::Fjall => Box::new(ledger::FjallEngine::create(path, crate::tables::ALL)?),
+            #[cfg(feature = "rocksdb")]
+            EngineKind::RocksDb => Box::new(ledger::RocksEngine::create(path, crate::tables::ALL)?),
+        })
+    }
+
+    fn open(self, path: &Path) -> Result<Box<dyn Engine>, Error> {
+        Ok(match self {
+            EngineKind::Kvb => Box::new(KvbEngine::open(path)?),
+            #[cfg(feature = "redb")]
+            EngineKind::Redb => Box::new(ledger::RedbEngine::open(path, crate::tables::ALL)?),
+            #[cfg(feature = "fjall")]
+            EngineKind::Fjall => Box::new(ledger::FjallEngine::open(path, crate::tables::ALL)?),
+            #[cfg(feature = "rocksdb")]
+            EngineKind::RocksDb => Box::new(ledger::RocksEngine::open(path, crate::tables::ALL)?),
+        })
+    }
+
+    /// Opens it for reading. Only kvb leaves every file as it is.
+    fn open_to_read(self, path: &Path) -> Result<Box<dyn Engine>, Error> {
+        match self {
+            EngineKind::Kvb => Ok(Box::new(KvbReadOnly::open(path)?)),
+            #[cfg(any(feature = "redb", feature = "fjall", feature = "rocksdb"))]
+            other => other.open(path),
+        }
+    }
+}
+
+/// The directory of one chain.
+#[derive(Clone, Debug)]
+pub struct Datadir {
+    path: PathBuf,
+    chain_id: Hash,
+}
+
+impl Datadir {
+    /// The directory of a chain in a datadir.
+    pub fn new(datadir: impl AsRef<Path>, chain_id: Hash) -> Datadir {
+        let path = datadir.as_ref().join("chains").join(chain_id.to_string());
+        Datadir { path, chain_id }
+    }
+
+    /// The chains that a datadir has.
+    pub fn chains(datadir: impl AsRef<Path>) -> Result<Vec<Hash>, Error> {
+        let entries = match std::fs::read_dir(datadir.as_ref().join("chains")) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(Error::io("list chains"))?,
+        };
+        let mut chains = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(Error::io("list chains"))?.file_name();
+            chains.extend(name.to_str().and_then(|name| name.parse::<Hash>().ok()));
+        }
+        chains.sort_unstable();
+        Ok(chains)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The engine that the chain is in.
+    pub fn engine_kind(&self) -> Result<EngineKind, Error> {
+        let database = self.path.join(DATABASE);
+        let kind = EngineKind::ALL.iter().find(|kind| database.join(kind.file()).exists());
+        kind.copied().ok_or_else(|| Error::NotInitialised(self.path.display().to_string()))
+    }
+
+    fn home(&self) -> Arc<FileDir> {
+        Arc::new(FileDir::new(&self.path))
+    }
+
+    /// Makes the chain. Doing it again does no harm.
+    pub fn init(
+        &self,
+        genesis: Genesis,
+        kind: EngineKind,
+        validator: Box<dyn Validator>,
+    ) -> Result<Open, Error> {
+        make_dir(&self.path)?;
+        let lock = self.lock()?;
+        let is_new = !self.path.join(DATABASE).exists();
+        if is_new {
+            // A database that is not whole never has the name.
+            let unfinished = self.path.join(UNFINISHED);
+            if unfinished.exists() {
+                std::fs::remove_dir_all(&unfinished)
+                    .map_err(Error::io("remove an unfinished database"))?;
+            }
+            make_dir(&unfinished)?;
+            drop(kind.create(&unfinished.join(kind.file()))?);
+            FileDisk::rename(&unfinished, self.path.join(DATABASE))
+                .map_err(Error::io("name the database"))?;
+        }
+        let kind = self.engine_kind()?;
+        let engine = kind.open(&self.path.join(DATABASE).join(kind.file()))?;
+        let chain = Chain::init(engine, self.home(), validator, genesis)?;
+        Ok(Open { chain, _lock: Some(lock) })
+    }
+
+    /// Opens the chain to import blocks.
+    pub fn open(&self, genesis: Genesis, validator: Box<dyn Validator>) -> Result<Open, Error> {
+        self.check_initialised()?;
+        let lock = self.lock()?;
+        let kind = self.engine_kind()?;
+        let engine = kind.open(&self.path.join(DATABASE).join(kind.file()))?;
+        let chain = Chain::open(engine, self.home(), validator, genesis)?;
+        Ok(Open { chain, _lock: Some(lock) })
+    }
+
+    /// Opens the chain to look at it, beside whoever imports blocks.
+    pub fn open_to_read(
+        &self,
+        genesis: Genesis,
+        validator: Box<dyn Validator>,
+    ) -> Result<Open, Error> {
+        self.check_initialised()?;
+        let kind = self.engine_kind()?;
+        let engine = kind.open_to_read(&self.path.join(DATABASE).join(kind.file()))?;
+        let chain = Chain::open_to_read(engine, self.home(), validator, genesis)?;
+        Ok(Open { chain, _lock: None })
+    }
+
+    fn check_initialised(&self) -> Result<(), Error> {
+        if self.path.join(manifest::NAME).exists() {
+            return Ok(());
+        }
+        Err(Error::NotInitialised(self.path.display().to_string()))
+    }
+
+    fn lock(&self) -> Result<FileDisk, Error> {
+        let path = self.path.join(LOCK);
+        let disk = match FileDisk::create_new(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                FileDisk::open(&path)
+            }
+            disk => disk,
+        };
+        let disk = disk.map_err(Error::io("open the lock"))?;
+        disk.lock().map_err(|error| match error {
+            LockError::Held { pid } => Error::Locked(pid),
+            LockError::Io(source) => Error::Io { doing: "lock the datadir", source },
+        })?;
+        Ok(disk)
+    }
+
+    /// The chain's identity.
+    pub fn chain_id(&self) -> Hash {
+        self.chain_id
+    }
+}
+
+/// A chain that is open, and its lock.
+#[derive(Debug)]
+pub struct Open {
+    chain: Chain,
+    _lock: Option<FileDisk>,
+}
+
+impl std::ops::Deref for Open {
+    type Target = Chain;
+
+    fn deref(&self) -> &Chain {
+        &self.chain
+    }
+}
+
+/// Makes a directory that only its owner and its group can enter, and those above it.
+fn make_dir(path: &Path) -> Result<(), Error> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o750);
+    builder.create(path).map_err(Error::io("make a directory"))
+}
