@@ -2,6 +2,7 @@
 //!
 //! Opening never makes anything: only `init` does. One process writes to a chain at a time.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,9 +11,12 @@ use ledger::{Engine, KvbEngine, KvbReadOnly};
 
 use crate::chain::Chain;
 use crate::error::Error;
+use crate::export::{self, Export};
 use crate::genesis::Genesis;
 use crate::hash::Hash;
 use crate::manifest;
+use crate::migrate::{self, Migrated};
+use crate::tables::{BLOCKS, HEIGHTS};
 use crate::validator::Validator;
 
 /// The directory of the database, and its name while it is made.
@@ -165,15 +169,11 @@ impl Datadir {
     ) -> Result<Open, Error> {
         make_dir(&self.path)?;
         let lock = self.lock()?;
+        self.finish_import()?;
         let is_new = !self.path.join(DATABASE).exists();
         if is_new {
             // A database that is not whole never has the name.
-            let unfinished = self.path.join(UNFINISHED);
-            if unfinished.exists() {
-                std::fs::remove_dir_all(&unfinished)
-                    .map_err(Error::io("remove an unfinished database"))?;
-            }
-            make_dir(&unfinished)?;
+            let unfinished = self.make_unfinished()?;
             drop(kind.create(&unfinished.join(kind.file()))?);
             FileDisk::rename(&unfinished, self.path.join(DATABASE))
                 .map_err(Error::io("name the database"))?;
@@ -186,6 +186,9 @@ impl Datadir {
 
     /// Opens the chain to import blocks.
     pub fn open(&self, genesis: Genesis, validator: Box<dyn Validator>) -> Result<Open, Error> {
+        if self.path.exists() {
+            self.finish_import()?;
+        }
         self.check_initialised()?;
         let lock = self.lock()?;
         let kind = self.engine_kind()?;
@@ -205,6 +208,82 @@ impl Datadir {
         let engine = kind.open_to_read(&self.path.join(DATABASE).join(kind.file()))?;
         let chain = Chain::open_to_read(engine, self.home(), validator, genesis)?;
         Ok(Open { chain, _lock: None })
+    }
+
+    /// The chain's first block, as the chain itself has it.
+    pub fn genesis(&self) -> Result<Genesis, Error> {
+        self.check_initialised()?;
+        let kind = self.engine_kind()?;
+        let engine = kind.open_to_read(&self.path.join(DATABASE).join(kind.file()))?;
+        let snapshot = engine.snapshot()?;
+        let hash = snapshot.get(HEIGHTS, &0_u64.to_be_bytes())?;
+        let block = match hash {
+            Some(hash) => snapshot.get(BLOCKS, &hash)?,
+            None => None,
+        };
+        let genesis = block.and_then(|block| Genesis::new(block.into_owned()).ok());
+        genesis.filter(|genesis| genesis.chain_id() == self.chain_id).ok_or_else(|| {
+            Error::Inconsistent(
+                "the database does not have the chain's genesis: give --profile".to_owned(),
+            )
+        })
+    }
+
+    /// Brings a chain of an older version to this one.
+    pub fn migrate(&self, dry_run: bool, progress: &mut dyn FnMut(u64)) -> Result<Migrated, Error> {
+        self.check_initialised()?;
+        let _lock = self.lock()?;
+        let kind = self.engine_kind()?;
+        let engine = kind.open(&self.path.join(DATABASE).join(kind.file()))?;
+        migrate::migrate(&*engine, &*self.home(), self.chain_id, dry_run, progress)
+    }
+
+    /// Makes the chain from an export. If `expected` is given, its set must have that hash.
+    pub fn import_snapshot(
+        &self,
+        genesis: &Genesis,
+        kind: EngineKind,
+        input: &mut dyn Read,
+        expected: Option<Hash>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Export, Error> {
+        make_dir(&self.path)?;
+        let _lock = self.lock()?;
+        self.finish_import()?;
+        if self.path.join(manifest::NAME).exists() || self.path.join(DATABASE).exists() {
+            return Err(Error::NotEmpty(self.path.display().to_string()));
+        }
+        let unfinished = self.make_unfinished()?;
+        let engine = kind.create(&unfinished.join(kind.file()))?;
+        // Order: the manifest goes last, and only then has the database its name.
+        let home = FileDir::new(&unfinished);
+        let done = export::import(&*engine, &home, genesis, input, expected, progress)?;
+        drop(engine);
+        FileDisk::rename(&unfinished, self.path.join(DATABASE))
+            .map_err(Error::io("name the database"))?;
+        self.finish_import()?;
+        Ok(done)
+    }
+
+    /// Gives the manifest of an export its place, if it was cut off before that.
+    fn finish_import(&self) -> Result<(), Error> {
+        let (here, there) =
+            (self.path.join(DATABASE).join(manifest::NAME), self.path.join(manifest::NAME));
+        if there.exists() || !here.exists() {
+            return Ok(());
+        }
+        FileDisk::rename(here, there).map_err(Error::io("name the manifest"))
+    }
+
+    /// An empty directory for a database that is not whole yet.
+    fn make_unfinished(&self) -> Result<PathBuf, Error> {
+        let unfinished = self.path.join(UNFINISHED);
+        if unfinished.exists() {
+            std::fs::remove_dir_all(&unfinished)
+                .map_err(Error::io("remove an unfinished database"))?;
+        }
+        make_dir(&unfinished)?;
+        Ok(unfinished)
     }
 
     fn check_initialised(&self) -> Result<(), Error> {

@@ -82,9 +82,15 @@ pub enum Error {
         /// The one that was asked for.
         wanted: String,
     },
+    /// An export is not one, or is damaged.
+    #[error("the export cannot be used: {0}; nothing that counts was changed")]
+    Export(String),
     /// There is nothing yet.
     #[error("there is no chain in {0}: `rubin-node init --datadir ...` makes one")]
     NotInitialised(String),
+    /// There is something already.
+    #[error("there is a chain in {0} already, or a part of one: choose an empty datadir")]
+    NotEmpty(String),
     /// Another process has the datadir.
     #[error("the datadir is in use by {}", holder(*.0))]
     Locked(Option<u32>),
