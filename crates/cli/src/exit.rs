@@ -52,10 +52,10 @@ impl Fail {
 }
 
 /// Tells what went wrong and gives the exit code.
-pub fn finish(done: Result<(), Fail>) -> ExitCode {
+pub fn finish(program: &str, done: Result<(), Fail>) -> ExitCode {
     let Err(fail) = done else { return ExitCode::SUCCESS };
     if !fail.message.is_empty() {
-        eprintln!("kvb: {}", fail.message);
+        eprintln!("{program}: {}", fail.message);
     }
     if let Some(hint) = fail.hint {
         eprintln!("hint: {hint}");

@@ -15,6 +15,7 @@ mod exit;
 mod input;
 mod interrupt;
 mod logging;
+pub mod rubin_node;
 mod secret;
 mod show;
 

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    cli::finish(cli::bucket::run(std::env::args_os()))
+    cli::finish("kvb", cli::bucket::run(std::env::args_os()))
 }
