@@ -75,6 +75,11 @@ impl FileDisk {
         Self::over(OpenOptions::new().read(true).open(path)?, Access::Read)
     }
 
+    /// The name of the file itself that a path leads to, without links on the way.
+    pub fn resolve(path: impl AsRef<Path>) -> io::Result<PathBuf> {
+        std::fs::canonicalize(path)
+    }
+
     /// True if a name leads to this very file, whatever way it goes.
     pub fn is_at(&self, path: impl AsRef<Path>) -> io::Result<bool> {
         let there = match std::fs::metadata(path.as_ref()) {

@@ -14,6 +14,7 @@
 //! Cost: a backup reads every live record once and writes it once. An increment reads the segments written since, or, if it
 //! must compare keys, every record of both.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -47,6 +48,30 @@ pub struct Backup {
     pub records: u64,
     /// Bytes of those.
     pub bytes: u64,
+}
+
+/// Tells whoever waits how far a copy has come, and hears whether to stop.
+struct Pace<'a> {
+    progress: &'a mut dyn FnMut(Progress<'_>),
+    records: u64,
+    bytes: u64,
+    total: u64,
+}
+
+impl<'a> Pace<'a> {
+    fn new(progress: &'a mut dyn FnMut(Progress<'_>), total: u64) -> Pace<'a> {
+        Pace { progress, records: 0, bytes: 0, total }
+    }
+
+    /// Another record was looked at, whether it is copied or not.
+    fn step(&mut self, record: &Opened<'_>) -> Result<()> {
+        self.records += 1;
+        self.bytes += record.header.record_len();
+        if self.records.is_multiple_of(REPORT_EVERY) {
+            report(self.progress, "copying", self.bytes, self.total.max(self.bytes))?;
+        }
+        Ok(())
+    }
 }
 
 /// A backup, and increments that follow it, opened for reading.
@@ -184,10 +209,12 @@ impl Snapshot<'_> {
             self.seqno(),
             self.core().clock.newest(),
         )?;
+        let mut pace = Pace::new(progress, total);
         while let Some(head) = merge.next(|_| true) {
             let record = head?.record;
+            pace.step(&record)?;
             if record.header.kind != DELETE && !record.header.is_expired(self.now()) {
-                self.copy(&mut copier, &record, progress, total)?;
+                self.copy(&mut copier, &record)?;
             }
         }
         Ok(copier)
@@ -259,12 +286,13 @@ impl Snapshot<'_> {
         since: u64,
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<()> {
-        let total = self.core().stats()?.bytes_log;
+        let mut pace = Pace::new(progress, self.core().stats()?.bytes_log);
         let mut merge = self.rows().changes(since)?;
         while let Some(head) = merge.next(|_| true) {
             let record = head?.record;
+            pace.step(&record)?;
             if record.seqno() > since {
-                self.copy_or_delete(copier, &record, progress, total)?;
+                self.copy_or_delete(copier, &record)?;
             }
         }
         Ok(())
@@ -278,7 +306,7 @@ impl Snapshot<'_> {
         since: u64,
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<()> {
-        let total = self.core().stats()?.bytes_live;
+        let mut pace = Pace::new(progress, self.core().stats()?.bytes_live);
         let mut before = chain.records()?;
         let mut now = Layers::new(vec![self.rows().changes(0)?])?;
         loop {
@@ -290,9 +318,12 @@ impl Snapshot<'_> {
             };
             let old = if before.key() == Some(&key) { before.next()? } else { None };
             let new = if now.key() == Some(&key) { now.next()? } else { None };
+            if let Some((_, record)) = new.as_ref().or(old.as_ref()) {
+                pace.step(record)?;
+            }
             match (old, new) {
                 (_, Some((_, record))) if record.seqno() > since => {
-                    self.copy_or_delete(copier, &record, progress, total)?;
+                    self.copy_or_delete(copier, &record)?;
                 }
                 (Some((_, old)), None) if old.header.kind != DELETE => {
                     // The record that deleted it is gone; this takes its place.
@@ -306,31 +337,15 @@ impl Snapshot<'_> {
     }
 
     /// Copies a record, or that it is not there any more.
-    fn copy_or_delete(
-        &self,
-        copier: &mut Copier,
-        record: &Opened<'_>,
-        progress: &mut dyn FnMut(Progress<'_>),
-        total: u64,
-    ) -> Result<()> {
+    fn copy_or_delete(&self, copier: &mut Copier, record: &Opened<'_>) -> Result<()> {
         if record.header.kind != DELETE && !record.header.is_expired(self.now()) {
-            return self.copy(copier, record, progress, total);
+            return self.copy(copier, record);
         }
         copier.push(&tombstone(record.header), record.key(), &[], || Ok(Vec::new()))
     }
 
-    fn copy(
-        &self,
-        copier: &mut Copier,
-        record: &Opened<'_>,
-        progress: &mut dyn FnMut(Progress<'_>),
-        total: u64,
-    ) -> Result<()> {
-        copier.push_opened(record, || self.core().expanded(record))?;
-        if copier.records.is_multiple_of(REPORT_EVERY) {
-            report(progress, "copying", copier.bytes, total.max(copier.bytes))?;
-        }
-        Ok(())
+    fn copy(&self, copier: &mut Copier, record: &Opened<'_>) -> Result<()> {
+        copier.push_opened(record, || self.core().expanded(record))
     }
 
     /// Finishes a copy and verifies it.
@@ -377,13 +392,15 @@ pub fn remake(
     change: impl FnOnce(Options) -> Options,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Backup> {
-    let path = path.as_ref();
-    let disk = FileDisk::open_read_only(path).map_err(Error::io("open the bucket"))?;
-    let disk: Arc<dyn Disk> = Arc::new(disk);
-    disk.lock()?;
-    write_over(path, |target| {
-        remake_on(disk, target, Arc::new(SystemEnv), options, change, progress)
-    })
+    let path = &FileDisk::resolve(path).map_err(Error::io("open the bucket"))?;
+    let disk: Arc<dyn Disk> = Arc::new(open_locked(path, FileDisk::open_read_only)?);
+    // Order: it stays locked until it has lost its name, or somebody could write to it meanwhile, in vain.
+    let source = Arc::clone(&disk);
+    let done = write_over(path, |target| {
+        remake_on(source, target, Arc::new(SystemEnv), options, change, progress)
+    });
+    drop(disk);
+    done
 }
 
 /// The same with disks of the caller's: from one, which the caller has locked, to an empty one.
@@ -438,10 +455,12 @@ pub fn restore_on(
     let mut copier =
         Copier::new(Arc::clone(&disk), Arc::clone(&env), options.clone(), total, seqno, clock_ns)?;
     let mut records = chain.records()?;
+    let mut pace = Pace::new(progress, total);
     while let Some((index, record)) = records.next()? {
+        pace.step(&record)?;
         let snapshot = chain.snapshots.get(index).unwrap_or(last);
         if record.header.kind != DELETE {
-            snapshot.copy(&mut copier, &record, progress, total)?;
+            snapshot.copy(&mut copier, &record)?;
         }
     }
     let (records, bytes) = copier.finish(None)?;
@@ -495,11 +514,9 @@ pub(crate) fn write_file<T>(
     path: &Path,
     write: impl FnOnce(Arc<dyn Disk>) -> Result<T>,
 ) -> Result<T> {
-    write_over(path, |disk| {
-        let done = write(disk)?;
-        drop(lock_file(path)?);
-        Ok(done)
-    })
+    // Order: whoever wants to write to the file in the way is kept from it until it has lost its name.
+    let (done, _locked) = write_over(path, |disk| Ok((write(disk)?, lock_file(path)?)))?;
+    Ok(done)
 }
 
 /// The same over a file that the caller has locked.
@@ -537,15 +554,31 @@ pub(crate) fn write_over<T>(
     written
 }
 
+/// Opens a file and locks it. Whoever puts another one in its place has the lock meanwhile; so when it is had here, the name
+/// may lead to that one.
+pub(crate) fn open_locked<'a>(
+    path: &'a Path,
+    open: impl Fn(&'a Path) -> io::Result<FileDisk>,
+) -> Result<FileDisk> {
+    loop {
+        let disk = open(path).map_err(Error::io("open the bucket"))?;
+        disk.lock()?;
+        // Elsewhere a file that is open keeps its name.
+        if !cfg!(unix) || disk.is_at(path).map_err(Error::io("open the bucket"))? {
+            return Ok(disk);
+        }
+    }
+}
+
 /// A file that is there, if nobody has it open for writing.
 fn lock_file(path: &Path) -> Result<Option<FileDisk>> {
-    match FileDisk::open_read_only(path) {
-        Ok(disk) => {
-            disk.lock()?;
-            Ok(Some(disk))
+    match open_locked(path, FileDisk::open_read_only) {
+        Ok(disk) => Ok(Some(disk)),
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(Error::Io { source, .. }) => {
+            Err(Error::Io { doing: "look at the file in the way", source })
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::Io { doing: "look at the file in the way", source: error }),
+        Err(error) => Err(error),
     }
 }
 
@@ -554,4 +587,52 @@ fn unfinished(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".unfinished");
     path.with_file_name(name)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_loses_its_name_before_it_is_locked_is_not_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("file"), dir.path().join("other"));
+        std::fs::write(&path, b"old").unwrap();
+        std::fs::write(&other, b"new").unwrap();
+        let opened = Cell::new(0);
+        let disk = open_locked(&path, |path| {
+            let disk = FileDisk::open(path);
+            if opened.replace(opened.get() + 1) == 0 {
+                std::fs::rename(&other, path)?;
+            }
+            disk
+        });
+        let disk = disk.unwrap();
+        let mut bytes = [0; 3];
+        disk.read_at(0, &mut bytes).unwrap();
+        assert_eq!((&bytes, opened.get()), (b"new", 2));
+        let again = open_locked(&path, FileDisk::open);
+        assert!(matches!(again, Err(Error::Locked { .. })), "{again:?}");
+    }
+
+    #[test]
+    fn a_file_in_the_way_is_not_taken_from_its_writer() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, b"old").unwrap();
+        let old = FileDisk::open(&path).unwrap();
+        write_file(&path, |disk| disk.write_at(0, b"new").map_err(Error::io("write"))).unwrap();
+        // Whoever had it open and locks it now sees that it is nobody's any more.
+        assert!(old.lock().is_ok() && !old.is_at(&path).unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        let held = FileDisk::open(&path).unwrap();
+        held.lock().unwrap();
+        let refused = write_file(&path, |_| Ok(()));
+        assert!(matches!(refused, Err(Error::Locked { .. })), "{refused:?}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
 }

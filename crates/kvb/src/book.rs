@@ -58,6 +58,10 @@ fn copy_pages(extent: Extent) -> u64 {
 /// Where the book is that the superblock names, by either of two places that tell how long it is.
 pub(crate) fn place(log: &Log, geometry: Geometry, root: &Root) -> Option<BookPlace> {
     let start_page = root.extension.book_start_page.get();
+    let region = root.superblock.segment_start_page.get()..root.superblock.segment_end_page.get();
+    if !region.contains(&start_page) {
+        return None;
+    }
     let key_no = root.locked.as_ref().map_or(0, |(block, _)| block.book_key_no.get());
     let by_header = || {
         let bytes = log.bytes(geometry.paddr(start_page), SegmentHeader::SIZE)?;
@@ -67,20 +71,15 @@ pub(crate) fn place(log: &Log, geometry: Geometry, root: &Root) -> Option<BookPl
     let by_copy = || {
         let at = geometry.paddr(start_page + 1);
         let head: BookHead = log.bytes(at, BookHead::SIZE).and_then(crate::format::read)?;
-        let tag = if key_no == 0 { 0 } else { 16 };
-        let len = BookHead::SIZE + usize::try_from(head.length.get()).ok()? + tag + 4;
         let is_copy = head.magic.get() == book::MAGIC && head.length.get() < 1 << 32;
-        is_copy.then(|| 1 + 2 * geometry.pages(u64::try_from(len).unwrap_or(0)))
+        let tag = if key_no == 0 { 0 } else { 16 };
+        let around = u64::try_from(BookHead::SIZE + tag + 4).ok()?;
+        is_copy.then(|| 1 + 2 * geometry.pages(around + head.length.get()))
     };
-    if start_page == 0 {
-        return None;
-    }
-    let end = root.superblock.segment_end_page.get();
     let pages = [by_header(), by_copy()].into_iter().flatten();
     let mut extents = pages.map(|pages| Extent::new(start_page, pages));
     let extent = extents.find(|extent| {
-        extent.page_count >= 3
-            && extent.check_within(root.superblock.segment_start_page.get(), end, 0).is_ok()
+        extent.page_count >= 3 && extent.check_within(region.start, region.end, 0).is_ok()
     })?;
     Some(BookPlace { extent, key_no })
 }
@@ -153,9 +152,10 @@ impl Keeper {
                 length: U64::new(u64::try_from(body.len()).unwrap_or(u64::MAX)),
                 nonce,
             };
-            let copy = book::encode(head, body.clone(), |head, body| {
+            let mut copy = book::encode(head, body.clone(), |head, body| {
                 key.map(|key| key.seal_book(&nonce, head, body))
             });
+            copy.resize(copy.len().next_multiple_of(geometry.page_len()), 0);
             let at = geometry.paddr(extent.start_page + 1 + index * pages);
             core.disk.write_at(at, &copy).map_err(Error::io("write the dictionaries"))?;
         }

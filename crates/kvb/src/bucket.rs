@@ -11,6 +11,7 @@ use std::time::Duration;
 use host::{Dir, Disk, Env, FileDir, FileDisk, SystemEnv};
 
 use crate::background;
+use crate::backup::open_locked;
 use crate::batch::Batch;
 use crate::book::Training;
 use crate::compact::{Compact, Compaction};
@@ -58,8 +59,9 @@ impl Bucket {
 
     /// Opens a bucket for reading and writing, recovering it if its last writer crashed.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Bucket> {
-        let disk = FileDisk::open(path).map_err(Error::io("open the bucket"))?;
-        Bucket::open_on(Arc::new(disk), Arc::new(SystemEnv), options)
+        options.check()?;
+        let disk = open_locked(path.as_ref(), FileDisk::open)?;
+        Bucket::start(Arc::new(disk), Arc::new(SystemEnv), &options)
     }
 
     /// Opens a bucket for reading, beside a writer or without one. See [`Reader`].

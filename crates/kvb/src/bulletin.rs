@@ -111,6 +111,11 @@ impl Bulletin {
         self.board.load(IMAGE, Ordering::Acquire)
     }
 
+    /// All its words, in their order.
+    pub(crate) fn words(&self) -> [u64; 4] {
+        [SESSION, PUBLISHED, RETIRED, IMAGE].map(|word| self.board.load(word, Ordering::Acquire))
+    }
+
     /// True if a writer is alive.
     pub(crate) fn has_writer(&self) -> Result<bool> {
         self.disk.is_pinned(WRITER_BYTE + 1).map_err(Error::io("ask for a writer"))

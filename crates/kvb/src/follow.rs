@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::core::Core;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::index_page::slot_hash;
 use crate::format::record::DELETE;
 use crate::format::roster::{NAMED_LOG, NamedExtent};
 use crate::overlay::DELETE_BIT;
-use crate::root::{Unlock, choose};
+use crate::root::{Unlock, choose_steadily};
 use crate::tail::{begun_segment, next_record};
 use crate::unsealed::Unsealed;
 use crate::view::{Segments, View};
@@ -57,11 +57,10 @@ impl Core {
 
     /// Goes to the segment that begins with the next seqno; false if no named extent has it.
     fn go_to_next_segment(&self, writer: &mut Writer) -> Result<bool> {
-        let len = self.disk.len().map_err(Error::io("read the bucket's length"))?;
-        self.log.cover(len)?;
         let keys = self.log.keys();
         let unlock = keys.as_deref().map_or(Unlock::With(None), Unlock::Known);
-        let root = choose(&*self.disk, len, unlock)?;
+        let (root, len) = choose_steadily(&*self.disk, unlock)?;
+        self.log.cover(len)?;
         let geometry = self.geometry();
         let is_log = |named: &&NamedExtent| named.kind.get() == NAMED_LOG;
         let next = root.roster.named.iter().filter(is_log).find_map(|named| {

@@ -17,7 +17,7 @@ use crate::format::Field;
 use crate::log::Log;
 use crate::options::Options;
 use crate::reader::Reader;
-use crate::survey::{Area, Survey};
+use crate::survey::{Area, AreaKind, Survey};
 use parts::Part;
 pub use sense::Sense;
 
@@ -96,7 +96,7 @@ pub fn inspect(path: impl AsRef<Path>, options: Options, at: u64) -> Result<Insp
             let len = disk.len().map_err(Error::io("read the bucket's length"))?;
             let log = Log::new(disk, len, None)?;
             let part = parts::guess(&log, at).ok_or(error)?;
-            let structure = structure(&log, &part, at)?;
+            let structure = lent(&log, &part, at)?;
             Ok(Inspection { area: None, structure, record: None })
         }
         Err(error) => Err(error),
@@ -106,12 +106,21 @@ pub fn inspect(path: impl AsRef<Path>, options: Options, at: u64) -> Result<Insp
 impl Reader {
     /// Looks at a byte of the file.
     pub fn inspect(&self, at: u64) -> Result<Inspection> {
-        let pinned = self.pin()?;
+        let (pinned, survey) = self.survey_newest()?;
         let core = &pinned.mounted.core;
-        let survey = core.survey()?;
         let area = *survey.area_of(at).ok_or(Error::Invalid("the file ends before that byte"))?;
-        let part = core.part_of(&survey, &area, at);
-        let structure = structure(&core.log, &part, at)?;
+        let lost = pinned.mounted.report.damage.map(|damage| damage.at);
+        let part = core.part_of(&Look { survey: &survey, area: &area, at, lost });
+        let structure = match area.kind {
+            // It changes at any moment, so it is not to be lent.
+            AreaKind::Bulletin => {
+                let mut page = self.bulletin_words().map(u64::to_le_bytes).concat();
+                page.resize(usize::try_from(area.len).unwrap_or(0), 0);
+                let from = usize::try_from(part.at - area.at).unwrap_or(0);
+                structure(page.get(from..).unwrap_or(&[]), &part, at)
+            }
+            _ => lent(&core.log, &part, at)?,
+        };
         let record = if part.is_record() { core.record_facts(structure.at) } else { None };
         Ok(Inspection { area: Some(area), structure, record })
     }
@@ -140,24 +149,44 @@ impl Core {
     }
 
     /// The part of an area that a byte is in.
-    fn part_of(&self, survey: &Survey, area: &Area, at: u64) -> Part {
-        let parts = self.parts(survey, area, at);
-        let holds = |part: &&Part| (part.at..part.end()).contains(&at);
+    fn part_of(&self, look: &Look<'_>) -> Part {
+        let (from, to) = self.bounds(look);
+        let parts = self.parts(look);
+        // What a file says of itself may be wrong.
+        let parts: Vec<Part> = parts.iter().filter_map(|part| part.within(to)).collect();
+        let holds = |part: &&Part| (part.at..part.end()).contains(&look.at);
         parts.iter().find(holds).copied().unwrap_or_else(|| {
-            let from = parts.iter().map(Part::end).filter(|end| *end <= at).max();
-            let to = parts.iter().map(|part| part.at).filter(|start| *start > at).min();
-            let from = from.unwrap_or(area.at);
-            Part::bytes("(nothing)", from, to.unwrap_or(area.at + area.len) - from)
+            let ends = parts.iter().map(Part::end).filter(|end| *end <= look.at);
+            let starts = parts.iter().map(|part| part.at).filter(|start| *start > look.at);
+            let (from, to) = (ends.max().unwrap_or(from), starts.min().unwrap_or(to));
+            Part::bytes("(nothing)", from, to - from)
         })
     }
 }
 
-/// Reads the one structure of a part that a byte is in.
-fn structure(log: &Log, part: &Part, at: u64) -> Result<Structure> {
+/// A byte that is looked at, and what is known of it.
+struct Look<'a> {
+    survey: &'a Survey,
+    area: &'a Area,
+    at: u64,
+    /// Where a record should be that was durable.
+    lost: Option<u64>,
+}
+
+/// Reads the one structure of a part that a byte is in, where it lies.
+fn lent(log: &Log, part: &Part, at: u64) -> Result<Structure> {
+    let len = usize::try_from(part.end() - part.at).unwrap_or(usize::MAX);
+    let bytes = log.bytes(part.at, len).ok_or(Error::Invalid("the file ends before that byte"))?;
+    Ok(structure(bytes, part, at))
+}
+
+/// The one structure of a part that a byte is in, of the bytes of that part.
+fn structure(bytes: &[u8], part: &Part, at: u64) -> Structure {
     let index = (at - part.at) / part.stride.max(1);
     let start = part.at + index * part.stride;
-    let len = usize::try_from(part.stride).unwrap_or(usize::MAX);
-    let bytes = log.bytes(start, len).ok_or(Error::Invalid("the file ends before that byte"))?;
+    let stride = usize::try_from(part.stride).unwrap_or(usize::MAX);
+    let mut all = bytes.chunks(stride.max(1));
+    let bytes = all.nth(usize::try_from(index).unwrap_or(usize::MAX)).unwrap_or(&[]);
     let fields = part.fields(bytes);
     let field = |Field { name, offset, len }: Field| {
         let bytes = bytes.get(offset..offset.saturating_add(len)).unwrap_or(&[]);
@@ -166,12 +195,12 @@ fn structure(log: &Log, part: &Part, at: u64) -> Result<Structure> {
         let bytes = bytes.get(..len.min(FIELD_MAX)).unwrap_or(bytes).to_vec();
         FieldFacts { name, at, len: u64::try_from(len).unwrap_or(u64::MAX), bytes, sense }
     };
-    Ok(Structure {
+    Structure {
         name: part.name,
-        index: (part.count > 1).then_some(index),
+        index: (part.count > 1).then_some(part.first + index),
         at: start,
         len: part.stride,
         holds: part.check.and_then(|check| check(bytes)),
         fields: fields.into_iter().map(field).collect(),
-    })
+    }
 }

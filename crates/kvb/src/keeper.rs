@@ -386,15 +386,21 @@ impl Keeper {
                 return Ok(());
             }
             match self.allot_image(core, pages) {
-                Ok(extent) => {
-                    self.image_spare = Some(extent);
-                    return Ok(());
-                }
+                Ok(extent) => return self.spare_for_image(core, extent),
                 Err(Error::NoSpace) => {}
                 Err(error) => return Err(error),
             }
         }
         Ok(())
+    }
+
+    /// Keeps this extent for the next image. Whoever grew the file to get it may have freed the image before, which then is
+    /// kept already.
+    fn spare_for_image(&mut self, core: &Core, extent: Extent) -> Result<()> {
+        match self.image_spare.replace(extent) {
+            Some(other) => self.give_back(core, other),
+            None => Ok(()),
+        }
     }
 
     /// Gives the room for the next image up; false if there is none.
@@ -543,7 +549,7 @@ impl Keeper {
         }
         match self.allot(core, pages) {
             Err(Error::NoSpace) => {
-                self.image_spare = Some(spare);
+                self.spare_for_image(core, spare)?;
                 Err(Error::NoSpace)
             }
             taken => {

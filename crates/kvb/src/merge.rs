@@ -419,9 +419,7 @@ pub(crate) fn image_head(
         seqno: U64::new(place.seqno),
         page_count: U64::new(place.extent.page_count),
     };
-    let mut page = meta_extent(geometry, 0, head, Vec::new(), key);
-    page.resize(geometry.page_len(), 0);
-    page
+    meta_extent(geometry, 0, head, Vec::new(), key)
 }
 
 /// A new image, and the bytes that died with the old one by first page of their segment.

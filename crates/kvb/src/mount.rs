@@ -30,7 +30,7 @@ use crate::log::Log;
 use crate::options::Options;
 use crate::recover::recover;
 use crate::ring::{RingReport, read_ring};
-use crate::root::{Root, SEQNO_LIMIT, Unlock, choose};
+use crate::root::{Root, SEQNO_LIMIT, Unlock, choose_steadily};
 use crate::runs::Run;
 use crate::tail::{self, Tail};
 use crate::unsealed::Unsealed;
@@ -88,8 +88,7 @@ pub(crate) fn mount(
     options: &Options,
     purpose: MountAs<'_>,
 ) -> Result<(Core, MountReport)> {
-    let file_len = disk.len().map_err(Error::io("read the bucket's length"))?;
-    let root = choose(&*disk, file_len, Unlock::With(options.keys.as_deref()))?;
+    let (root, file_len) = choose_steadily(&*disk, Unlock::With(options.keys.as_deref()))?;
     if root.locked.is_none() && options.keys.is_some() {
         // Whoever gives keys expects that nobody without them has written here.
         return Err(Error::Invalid("keys were given, and the bucket is not encrypted"));
@@ -122,7 +121,8 @@ pub(crate) fn mount(
     let book = book::place(&log, fixed.geometry, &root);
     if book.is_none() && root.extension.book_start_page.get() != 0 && !read_only {
         // Nobody knows where it ends, so what is behind it may not be written to.
-        let at = fixed.geometry.paddr(root.extension.book_start_page.get());
+        let page = root.extension.book_start_page.get();
+        let at = page.saturating_mul(fixed.geometry.page_size);
         return Err(Error::corrupt(What::Dictionary, at));
     }
     check_extents(&fixed, &root, &segments, book)?;
@@ -336,7 +336,7 @@ pub(crate) fn named_extent(named: &NamedExtent) -> Extent {
     Extent::new(named.start_page.get(), u64::from(named.page_count.get()))
 }
 
-/// Every extent must lie in the segment region, no two may overlap, and seqnos must make sense.
+/// Every extent must lie in the segment region and hold what it is said to, no two may overlap, and seqnos must make sense.
 fn check_extents(
     fixed: &Fixed,
     root: &Root,
@@ -365,7 +365,9 @@ fn check_extents(
     let overlaps =
         extents.windows(2).any(|pair| matches!(pair, [a, b] if a.end_page() > b.start_page));
     let is_sane = |entry: &SegmentEntry| {
-        entry.base_seqno.get() <= entry.last_seqno.get() && entry.last_seqno.get() < SEQNO_LIMIT
+        entry.base_seqno.get() <= entry.last_seqno.get()
+            && entry.last_seqno.get() < SEQNO_LIMIT
+            && entry.record_bytes.get() <= fixed.geometry.paddr(entry.data_page_count.get().into())
     };
     if overlaps || !segments.iter().all(is_sane) {
         return Err(Error::corrupt(What::Region, at));

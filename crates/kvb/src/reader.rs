@@ -18,7 +18,7 @@ use crate::core::{Core, lock};
 use crate::error::{Error, Result};
 use crate::mount::{MountAs, MountReport, mount};
 use crate::options::Options;
-use crate::root::{Unlock, choose};
+use crate::root::{Unlock, choose_steadily};
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
 use crate::value::{Pin as ValuePin, Value};
@@ -78,9 +78,8 @@ impl Reader {
         env: Arc<dyn Env>,
         options: Options,
     ) -> Result<Reader> {
-        let len = disk.len().map_err(Error::io("read the bucket's length"))?;
-        let unlock = Unlock::With(options.keys.as_deref());
-        let fixed = crate::mount::fixed(&choose(&*disk, len, unlock)?);
+        let (root, _) = choose_steadily(&*disk, Unlock::With(options.keys.as_deref()))?;
+        let fixed = crate::mount::fixed(&root);
         let bulletin = Bulletin::read(&disk, &fixed)?;
         let (mounted, report) = mount_steadily(&disk, &env, &bulletin, &options)?;
         Ok(Reader {
@@ -142,6 +141,28 @@ impl Reader {
             }
         }
         Err(too_busy())
+    }
+
+    /// Looks at the bucket as the newest checkpoint has it, pinned. Otherwise a reader may stay with an older one for as long
+    /// as that and the log tell all.
+    pub(crate) fn newest<T>(&self, look: impl Fn(&Core) -> Result<T>) -> Result<(Pinned, T)> {
+        for _ in 0..RETRIES {
+            let pinned = self.pin()?;
+            let seen = look(&pinned.mounted.core);
+            let unlock = Unlock::With(self.options.keys.as_deref());
+            let (root, _) = choose_steadily(&*self.disk, unlock)?;
+            // Order: behind the look, so that no checkpoint got in between.
+            if root.superblock.epoch.get() == pinned.mounted.epoch {
+                return Ok((pinned, seen?));
+            }
+            self.mount_again(&pinned.mounted)?;
+        }
+        Err(too_busy())
+    }
+
+    /// What the writer tells now.
+    pub(crate) fn bulletin_words(&self) -> [u64; 4] {
+        self.bulletin.words()
     }
 
     /// True if somebody has the bucket open for writing.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use host::{Disk, Env, FileDisk, SystemEnv};
 
-use crate::backup::{check, write_file, write_over};
+use crate::backup::{check, open_locked, write_file, write_over};
 use crate::book::{self, BookPlace};
 use crate::cipher::BucketKey;
 use crate::codec::Codec;
@@ -80,11 +80,10 @@ pub fn repair(
     options: Options,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Repair> {
-    let path = path.as_ref();
-    let file = Arc::new(FileDisk::open_read_only(path).map_err(Error::io("open the bucket"))?);
+    let path = &FileDisk::resolve(path).map_err(Error::io("open the bucket"))?;
+    let file = Arc::new(open_locked(path, FileDisk::open_read_only)?);
     let disk: Arc<dyn Disk> = Arc::<FileDisk>::clone(&file);
     let env: Arc<dyn Env> = Arc::new(SystemEnv);
-    disk.lock()?;
     let plan = plan(&disk, &env, options, progress)?;
     let target = match to {
         RepairTo::DryRun => return plan.into_report(),
@@ -94,7 +93,7 @@ pub fn repair(
             }
             target.as_path()
         }
-        RepairTo::InPlace => path,
+        RepairTo::InPlace => path.as_path(),
     };
     if plan.report.is_sound {
         return Ok(plan.report);

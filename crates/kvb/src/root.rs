@@ -52,7 +52,32 @@ pub(crate) enum Unlock<'a> {
     Known(&'a Keys),
 }
 
-/// Finds the superblock that counts.
+/// Finds the superblock that counts, and tells how long the file was, beside a writer too. Whoever grows the file moves
+/// superblock B and takes the old one away: who knows only the old length then finds none, and has to look again.
+pub(crate) fn choose_steadily(disk: &dyn Disk, unlock: Unlock<'_>) -> Result<(Root, u64)> {
+    let glance = || -> Result<(u64, [u8; 512])> {
+        let len = disk.len().map_err(Error::io("read the bucket's length"))?;
+        let mut sector = [0; 512];
+        if len >= 512 {
+            disk.read_at(0, &mut sector).map_err(Error::io("read a superblock"))?;
+        }
+        Ok((len, sector))
+    };
+    let mut before = glance()?;
+    loop {
+        let found = choose(disk, before.0, unlock);
+        if !matches!(found, Err(Error::Corrupt(_))) {
+            return found.map(|root| (root, before.0));
+        }
+        let now = glance()?;
+        if now == before {
+            return found.map(|root| (root, before.0));
+        }
+        before = now;
+    }
+}
+
+/// Finds the superblock that counts in a file of this length.
 pub(crate) fn choose(disk: &dyn Disk, file_len: u64, unlock: Unlock<'_>) -> Result<Root> {
     let mut key_error = None;
     let (first, page_size) = match load(disk, file_len, 0, unlock) {

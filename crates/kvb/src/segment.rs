@@ -480,6 +480,8 @@ pub(crate) fn meta_extent(
     for (_, part) in &parts {
         extent.extend_from_slice(part);
     }
+    // Something else may have been there before.
+    extent.resize(extent.len().next_multiple_of(geometry.page_len()), 0);
     extent
 }
 

@@ -13,8 +13,9 @@ use crate::extent::Extent;
 use crate::format::index_page;
 use crate::format::roster::{SEGMENT_GUARD, SEGMENT_MOVED};
 use crate::format::superblock::{FLAG_INCREMENT, FLAG_NO_DIRECTORY, FLAG_SIPHASH, FLAG_ZSTD};
+use crate::keeper::Keeper;
 use crate::options::{Compression, HashKind};
-use crate::reader::Reader;
+use crate::reader::{Pinned, Reader};
 use crate::ring::read_ring;
 use crate::root::{Unlock, load_copy};
 use crate::victims::dead_bytes;
@@ -243,31 +244,32 @@ impl Bucket {
 impl Reader {
     /// What the bucket's file consists of.
     pub fn survey(&self) -> Result<Survey> {
-        let pinned = self.pin()?;
-        let core = &pinned.mounted.core;
-        let mut survey = core.survey()?;
-        survey.has_writer = self.has_writer()?;
-        Ok(survey)
+        let (_, survey) = self.survey_newest()?;
+        Ok(Survey { has_writer: self.has_writer()?, ..survey })
+    }
+
+    /// The same, and the bucket as it was mounted for it. What is where changes with every checkpoint, so it is of the newest.
+    pub(crate) fn survey_newest(&self) -> Result<(Pinned, Survey)> {
+        self.newest(Core::survey)
     }
 }
 
 impl Core {
     pub(crate) fn survey(&self) -> Result<Survey> {
-        let segments = self.segment_facts();
+        // Held throughout, so that all of it is of one moment.
         let keeper = self.lock_keeper();
+        let segments = self.segment_facts(&keeper);
         let geometry = self.geometry();
-        let file_bytes = geometry.paddr(keeper.b_page + 1);
-        let (epoch, b_page, place) = (keeper.epoch, keeper.b_page, keeper.image);
-        drop(keeper);
+        let place = keeper.image;
         let slots = index_page::slots_per_page(geometry.page_size) * place.page_count();
         Ok(Survey {
             settings: self.settings(),
-            file_bytes,
-            epoch,
+            file_bytes: geometry.paddr(keeper.b_page + 1),
+            epoch: keeper.epoch,
             commit_seqno: self.position().seqno,
             has_writer: !self.mode.read_only,
             is_increment: self.fixed.flags & FLAG_INCREMENT != 0,
-            superblocks: self.superblocks(&*self.disk, b_page)?,
+            superblocks: self.superblocks(&*self.disk, keeper.b_page)?,
             index: IndexFacts {
                 at: geometry.paddr(place.first_page()),
                 len: geometry.paddr(place.page_count()),
@@ -276,7 +278,7 @@ impl Core {
                 seqno: place.seqno,
             },
             journal: self.journal_facts(),
-            areas: self.areas(&segments),
+            areas: self.areas(&keeper, &segments),
             segments,
         })
     }
@@ -330,10 +332,9 @@ impl Core {
         }
     }
 
-    fn segment_facts(&self) -> Vec<SegmentFacts> {
+    fn segment_facts(&self, keeper: &Keeper) -> Vec<SegmentFacts> {
         let geometry = self.geometry();
         let wall = self.env.unix_ns();
-        let keeper = self.lock_keeper();
         let mut facts: Vec<SegmentFacts> = Vec::new();
         for kept in keeper.segments.values() {
             let entry = &kept.entry;
@@ -384,7 +385,7 @@ impl Core {
     }
 
     /// The whole file. What two claim is the first one's; what nobody claims is free.
-    fn areas(&self, segments: &[SegmentFacts]) -> Vec<Area> {
+    fn areas(&self, keeper: &Keeper, segments: &[SegmentFacts]) -> Vec<Area> {
         let geometry = self.geometry();
         let fixed = &self.fixed;
         let mut pieces: Vec<(Extent, AreaKind)> = Vec::new();
@@ -394,7 +395,6 @@ impl Core {
             let side = Extent::new(data.end_page(), geometry.pages(facts.side_len));
             pieces.push((side, AreaKind::Side));
         }
-        let keeper = self.lock_keeper();
         pieces.push((keeper.image.extent, AreaKind::Index));
         pieces.extend(keeper.table.map(|table| (table.extent, AreaKind::Table)));
         pieces.extend(keeper.book.map(|book| (book.extent, AreaKind::Book)));
@@ -416,7 +416,6 @@ impl Core {
         let raw = Extent::new(keeper.space.high_water(), keeper.space.raw_pages());
         pieces.push((raw, AreaKind::Unused));
         let end = keeper.b_page + 1;
-        drop(keeper);
         // Stable: what was pushed first of one start comes first.
         pieces.retain(|(extent, _)| extent.page_count > 0);
         pieces.sort_by_key(|(extent, _)| extent.start_page);

@@ -60,7 +60,7 @@ impl Candidate {
 
     /// What there is to move at most: tombstones that hide records elsewhere are not dropped.
     fn live_at_most(&self) -> u64 {
-        self.bytes.min(self.live() + self.sealed.entry.delete_bytes.get())
+        self.bytes.min(self.live().saturating_add(self.sealed.entry.delete_bytes.get()))
     }
 
     /// Appendix C: `(1 - live_ratio) * size_bytes + age_weight * segment_age`.
@@ -323,7 +323,7 @@ impl Core {
             if sealed.is_guard() {
                 dead = if is_ripe { bytes } else { 0 };
             } else if is_ripe && sealed.is_moved() {
-                dead = (dead + entry.delete_bytes.get()).min(bytes);
+                dead = dead.saturating_add(entry.delete_bytes.get()).min(bytes);
             }
             if view.image.covers(sealed) {
                 choice.dead += dead;

@@ -12,6 +12,7 @@ mod seed;
 #[path = "support/watch.rs"]
 mod watch;
 
+use std::io;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use host::{MemoryDisk, SystemEnv};
+use host::{Board, Disk, LockError, Mapping, MemoryDisk, Pin, SystemEnv};
 use kvb::{Batch, Bucket, Compact, Durability, Options, Reader};
 
 const COUNTERS: u32 = 40;
@@ -234,4 +235,122 @@ fn readers_in_other_processes() {
             assert!(output.status.success() && text.contains("1 passed"), "{text}");
         }
     });
+}
+
+/// A reader's disk on which the writer gets a word in edgeways: at one of its calls the file grows.
+#[derive(Debug)]
+struct Interrupted {
+    disk: MemoryDisk,
+    writer: Arc<Bucket>,
+    calls: AtomicU64,
+    at: u64,
+}
+
+impl Interrupted {
+    fn call(&self) {
+        if self.calls.fetch_add(1, Ordering::Relaxed) == self.at {
+            let before = self.writer.stats().unwrap().file_bytes;
+            self.writer.put(b"large", vec![b'l'; 300_000]).unwrap();
+            self.writer.flush().unwrap();
+            assert!(self.writer.stats().unwrap().file_bytes > before, "it did not grow");
+        }
+    }
+}
+
+impl Disk for Interrupted {
+    fn len(&self) -> io::Result<u64> {
+        self.call();
+        self.disk.len()
+    }
+
+    fn set_len(&self, _len: u64) -> io::Result<()> {
+        unreachable!("a reader writes nothing")
+    }
+
+    fn allocate(&self, _offset: u64, _len: u64) -> io::Result<()> {
+        unreachable!("a reader writes nothing")
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.call();
+        self.disk.read_at(offset, buf)
+    }
+
+    fn write_at(&self, _offset: u64, _buf: &[u8]) -> io::Result<()> {
+        unreachable!("a reader writes nothing")
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.sync()
+    }
+
+    fn sync_range(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.disk.sync_range(offset, len)
+    }
+
+    fn punch(&self, _offset: u64, _len: u64) -> io::Result<()> {
+        unreachable!("a reader writes nothing")
+    }
+
+    fn map(&self, len: u64) -> io::Result<Mapping> {
+        self.call();
+        self.disk.map(len)
+    }
+
+    fn lock(&self) -> Result<(), LockError> {
+        self.disk.lock()
+    }
+
+    fn board(&self, offset: u64) -> io::Result<Board> {
+        self.disk.board(offset)
+    }
+
+    fn pin(&self, byte: u64) -> io::Result<Pin> {
+        self.call();
+        self.disk.pin(byte)
+    }
+
+    fn is_pinned(&self, below: u64) -> io::Result<bool> {
+        self.call();
+        self.disk.is_pinned(below)
+    }
+}
+
+/// A file that grows moves its last superblock, and takes the old one away. A reader that knows only the old length must not
+/// take that for damage.
+#[test]
+fn a_file_may_grow_at_any_call_of_a_reader() {
+    for at in 0.. {
+        let disk = MemoryDisk::new();
+        let options = options().background(false);
+        let env = Arc::new(SystemEnv);
+        let shared = Arc::new(disk.reopen());
+        let bucket = Bucket::create_on(shared, Arc::<SystemEnv>::clone(&env), options).unwrap();
+        bucket.put(b"small", b"value").unwrap();
+        let writer = Arc::new(bucket);
+        let calls = AtomicU64::new(0);
+        let disk = Interrupted { disk: disk.reopen(), writer: Arc::clone(&writer), calls, at };
+        let disk = Arc::new(disk);
+        let reader = Reader::open_on(Arc::<Interrupted>::clone(&disk), env)
+            .unwrap_or_else(|error| panic!("opening, call {at}: {error}"));
+        let look = |what: &str| {
+            let value = reader.get(b"small").unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(value.as_deref(), Some(&b"value"[..]), "{what}");
+            let survey = reader.survey().unwrap_or_else(|error| panic!("{what}: {error}"));
+            let end = survey.areas.last().map(|area| area.at + area.len);
+            assert_eq!(end, Some(survey.file_bytes), "{what}");
+            let is_ok = survey.superblocks.iter().all(|copy| copy.state.is_ok());
+            assert!(is_ok, "{what}: {:?}", survey.superblocks);
+            survey
+        };
+        look(&format!("a look, call {at}"));
+        writer.put(b"later", b"value").unwrap();
+        let committed = writer.stats().unwrap().commit_seqno;
+        let survey = look(&format!("a second look, call {at}"));
+        assert!(survey.commit_seqno >= committed, "call {at}: {survey:?}");
+        if disk.calls.load(Ordering::Relaxed) <= at {
+            assert!(at > 10, "only {at} calls");
+            return;
+        }
+    }
 }

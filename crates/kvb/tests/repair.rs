@@ -457,6 +457,22 @@ fn a_bucket_in_use_is_not_repaired() {
     assert_eq!(std::fs::read(&nothing).unwrap(), vec![7; 100_000]);
 }
 
+/// A name may be a link: then it is the bucket behind it that is mended.
+#[cfg(unix)]
+#[test]
+fn a_repair_in_place_through_a_link_mends_what_it_leads_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, at) = on_disk(&dir);
+    damage(&path, at);
+    let link = dir.path().join("link.kvb");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let report = kvb::repair(&link, &RepairTo::InPlace, Options::default(), &mut quiet).unwrap();
+    assert_eq!((report.is_sound, report.keys), (false, 49));
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    let found = kvb::verify(&path, Options::default(), &mut quiet).unwrap();
+    assert!(found.is_sound(), "{found:?}");
+}
+
 #[test]
 fn an_interrupted_repair_harms_nothing() {
     let dir = tempfile::tempdir().unwrap();

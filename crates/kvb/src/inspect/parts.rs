@@ -17,8 +17,9 @@ use crate::format::run::RunEntry;
 use crate::format::segment::{SALT_LEN, SegmentHeader};
 use crate::format::superblock::{FLAG_ENCRYPTED, FLAG_LINEAGE, Superblock};
 use crate::format::{Field, read, read_sealed};
+use crate::inspect::Look;
 use crate::log::Log;
-use crate::survey::{Area, AreaKind, Survey};
+use crate::survey::{Area, AreaKind};
 
 /// Whether a structure holds, if that can be told from its bytes.
 type Check = fn(&[u8]) -> Option<bool>;
@@ -31,9 +32,18 @@ pub(super) struct Part {
     /// Length of each.
     pub(super) stride: u64,
     pub(super) count: u64,
+    /// Number of the first.
+    pub(super) first: u64,
     layout: &'static [Field],
     /// Whether one holds, if that can be told from its bytes.
     pub(super) check: Option<Check>,
+}
+
+impl Look<'_> {
+    /// A record is lost in the area.
+    fn is_lost_here(&self) -> bool {
+        self.lost.is_some_and(|lost| (self.area.at..self.area.at + self.area.len).contains(&lost))
+    }
 }
 
 /// The name of records, which have parts of any length.
@@ -46,12 +56,12 @@ impl Part {
 
     fn many(name: &'static str, at: u64, layout: &'static [Field], count: u64) -> Part {
         let stride = layout.iter().map(|field| field.offset + field.len).max().unwrap_or(0);
-        Part { name, at, stride: wide(stride), count, layout, check: None }
+        Part { name, at, stride: wide(stride), count, first: 0, layout, check: None }
     }
 
     /// Bytes that are no structure.
     pub(super) fn bytes(name: &'static str, at: u64, len: u64) -> Part {
-        Part { name, at, stride: len, count: 1, layout: &[], check: None }
+        Part { name, at, stride: len, count: 1, first: 0, layout: &[], check: None }
     }
 
     fn checked(self, check: Check) -> Part {
@@ -60,6 +70,13 @@ impl Part {
 
     pub(super) fn end(&self) -> u64 {
         self.at.saturating_add(self.stride.saturating_mul(self.count))
+    }
+
+    /// As many of them as end before a byte, if there are any.
+    pub(super) fn within(&self, end: u64) -> Option<Part> {
+        let room = end.checked_sub(self.at)?;
+        let count = self.count.min(room.checked_div(self.stride)?);
+        (count > 0).then_some(Part { count, ..*self })
     }
 
     pub(super) fn is_record(&self) -> bool {
@@ -96,7 +113,8 @@ fn record_fields(bytes: &[u8]) -> Vec<Field> {
     ];
     let mut offset = RecordHeader::SIZE;
     for (name, len) in rest {
-        if len > 0 {
+        // Of one whose header does not hold, nothing else is known.
+        if len > 0 && offset.saturating_add(len) <= bytes.len() {
             fields.push(Field { name, offset, len });
         }
         offset = offset.saturating_add(len);
@@ -161,9 +179,12 @@ pub(super) fn guess(log: &Log, at: u64) -> Option<Part> {
         let header = RecordHeader::decode(log.bytes(at, RecordHeader::SIZE)?)?;
         Some(record_at(at, header.record_len()))
     };
+    // Headers and entries are equally long and end with a CRC of the rest. No entry has anything where a header has how many
+    // pages its extent was allotted.
+    let has_pages = log.bytes(at.saturating_add(36), 4).is_some_and(|pages| pages != [0; 4]);
     is(superblock(at))
         .or_else(|| is(Part::one("Extension", at, Extension::LAYOUT).checked(holds_extension)))
-        .or_else(|| is(segment_header(at)))
+        .or_else(|| is(segment_header(at)).filter(|_| has_pages))
         .or_else(|| is(Part::one("JournalEntry", at, JournalEntry::LAYOUT).checked(holds_entry)))
         .or_else(|| is(page_header(at)))
         .or_else(record)
@@ -187,22 +208,42 @@ fn record_at(at: u64, len: u64) -> Part {
     Part { stride: len, ..Part::one(RECORD, at, RecordHeader::LAYOUT).checked(holds_record) }
 }
 
+/// A record whose header does not hold.
+fn lost_record(at: u64) -> Part {
+    Part::one(RECORD, at, RecordHeader::LAYOUT).checked(holds_record)
+}
+
 impl Core {
-    /// The parts of an area, those around a byte at least.
-    pub(super) fn parts(&self, survey: &Survey, area: &Area, at: u64) -> Vec<Part> {
+    /// Where the parts are from and to that are looked for: in a page, if the area has the same in every page.
+    pub(super) fn bounds(&self, look: &Look<'_>) -> (u64, u64) {
         let page_size = self.geometry().page_size;
-        let page_at = at / page_size * page_size;
+        let (area, page_at) = (look.area, look.at / page_size * page_size);
+        match area.kind {
+            AreaKind::Journal | AreaKind::FreeMap | AreaKind::Index => {
+                (page_at, page_at + page_size)
+            }
+            _ => (area.at, area.at + area.len),
+        }
+    }
+
+    /// The parts of an area, those around a byte at least.
+    pub(super) fn parts(&self, look: &Look<'_>) -> Vec<Part> {
+        let page_size = self.geometry().page_size;
+        let (area, page_at) = (look.area, look.at / page_size * page_size);
         match area.kind {
             AreaKind::Superblock => self.superblock_parts(area.at),
             AreaKind::Bulletin => vec![Part::one("Bulletin", area.at, BULLETIN)],
             AreaKind::Journal => {
                 let count = journal::entries_per_page(page_size);
                 let entries = Part::many("JournalEntry", page_at, JournalEntry::LAYOUT, count);
-                vec![entries.checked(holds_entry)]
+                let first = (page_at - area.at) / page_size * count;
+                vec![Part { first, ..entries.checked(holds_entry) }]
             }
             AreaKind::FreeMap => self.map_parts(area, page_at),
-            AreaKind::Segment(_) => self.segment_parts(survey, area, at),
-            AreaKind::Side | AreaKind::Table => self.meta_parts(area),
+            AreaKind::Segment(_) => self.segment_parts(look),
+            AreaKind::Reserved if look.is_lost_here() => self.segment_parts(look),
+            AreaKind::Side => self.meta_parts(area, meta::KIND_SIDE),
+            AreaKind::Table => self.meta_parts(area, meta::KIND_TABLE),
             AreaKind::Index => self.index_parts(area, page_at),
             AreaKind::Book => self.book_parts(area),
             AreaKind::Reserved | AreaKind::Retired | AreaKind::Free => {
@@ -264,7 +305,9 @@ impl Core {
         vec![head, bitmap, extents, Part::one("map CRC", page_at + page_size - 4, CRC)]
     }
 
-    fn segment_parts(&self, survey: &Survey, area: &Area, at: u64) -> Vec<Part> {
+    fn segment_parts(&self, look: &Look<'_>) -> Vec<Part> {
+        let &Look { survey, area, at, .. } = look;
+        let area_end = area.at + area.len;
         let mut parts = vec![segment_header(area.at)];
         let header: Option<SegmentHeader> = self.read(area.at);
         let Some(header) = header else { return parts };
@@ -273,15 +316,22 @@ impl Core {
             parts.push(Part::one("salt", area.at + wide(SegmentHeader::SIZE), SALT));
         }
         let facts = survey.segments.iter().find(|facts| facts.at == area.at);
-        let end = records_at + facts.map_or(0, |facts| facts.record_bytes);
+        let end = records_at.saturating_add(facts.map_or(0, |facts| facts.record_bytes));
+        // Behind a lost one there may be more that do not count.
+        let end = if look.is_lost_here() { area_end } else { end.min(area_end) };
         let mut next = records_at;
         while next < end {
-            let len = self.log.bytes(next, RecordHeader::SIZE).and_then(RecordHeader::decode);
-            let Some(len) = len.map(RecordHeader::record_len).filter(|len| *len <= end - next)
-            else {
-                // No way leads further; what is at the byte may say itself what it is.
-                let own = guess(&self.log, at).filter(|part| part.is_record() && at >= next);
-                parts.extend(own.filter(|part| part.end() <= end));
+            let bytes = self.log.bytes(next, RecordHeader::SIZE).unwrap_or(&[]);
+            let len = RecordHeader::decode(bytes).map(RecordHeader::record_len);
+            let Some(len) = len.filter(|len| *len <= end - next) else {
+                if bytes.iter().any(|byte| *byte != 0) {
+                    // No way leads further; what is at the byte may say itself what it is.
+                    let own = guess(&self.log, at).filter(|part| part.is_record() && at >= next);
+                    parts.extend(own.filter(|part| part.end() <= end));
+                    let lost = lost_record(next);
+                    let behind = end.saturating_sub(lost.end());
+                    parts.extend([lost, Part::bytes("(lost)", lost.end(), behind)]);
+                }
                 break;
             };
             if at < next + len {
@@ -290,8 +340,10 @@ impl Core {
             }
             next += len;
         }
+        // What is not a record begins behind those that were passed.
+        parts.push(Part::bytes("(records)", records_at, next - records_at));
         if facts.is_some_and(|facts| facts.records.is_some())
-            && let Some(bytes) = self.log.bytes_at_most(end, area.at + area.len - end)
+            && let Some(bytes) = self.log.bytes_at_most(end, area_end - end)
             && let Some(footer) = Footer::decode(bytes)
         {
             let head = Part::one("FooterHead", end, FooterHead::LAYOUT);
@@ -303,11 +355,10 @@ impl Core {
         parts
     }
 
-    fn meta_parts(&self, area: &Area) -> Vec<Part> {
+    fn meta_parts(&self, area: &Area, kind: u16) -> Vec<Part> {
         let head_at = area.at + wide(meta::OFFSET);
         let head = Part::one("MetaHead", head_at, MetaHead::LAYOUT);
         let mut parts = vec![segment_header(area.at), head];
-        let kind = if area.kind == AreaKind::Side { meta::KIND_SIDE } else { meta::KIND_TABLE };
         let bytes = self.log.bytes_at_most(area.at, area.len);
         let found = bytes.and_then(|bytes| Meta::decode(bytes, kind, self.fixed.uuid));
         let Some(found) = found else { return parts };
@@ -345,8 +396,7 @@ impl Core {
 
     fn index_parts(&self, area: &Area, page_at: u64) -> Vec<Part> {
         if page_at == area.at {
-            let head = Part::one("MetaHead", area.at + wide(meta::OFFSET), MetaHead::LAYOUT);
-            return vec![segment_header(area.at), head];
+            return self.meta_parts(area, meta::KIND_IMAGE);
         }
         let slots = index_page::slots_per_page(self.geometry().page_size);
         let header = page_header(page_at);
