@@ -18,6 +18,7 @@ mod outpoint;
 pub mod rules;
 mod set_hash;
 mod store;
+pub mod synthetic;
 pub mod tables;
 pub mod transaction;
 mod transition;

@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
-#[path = "support/maker.rs"]
-mod maker;
-
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rubin::rules::Rules;
+use rubin::synthetic as maker;
 use rubin::{Datadir, EngineKind, Error, Genesis, Hash, Open};
 
 fn rules() -> Box<Rules> {

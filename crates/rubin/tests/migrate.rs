@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
-#[path = "support/maker.rs"]
-mod maker;
 #[path = "support/model.rs"]
 mod model;
 #[path = "../../kvb/tests/support/seed.rs"]
@@ -16,6 +14,7 @@ use fastrand::Rng;
 use ledger::{Batch, Engine, KvbEngine, Reader, Writer};
 use model::{Model, Tree};
 use rubin::rules::Rules;
+use rubin::synthetic as maker;
 use rubin::tables::{CANONICAL, UNDO, UTXO};
 use rubin::{Datadir, EngineKind, Error, UndoRecord, UtxoEntry};
 

@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
-#[path = "support/maker.rs"]
-mod maker;
 #[path = "support/model.rs"]
 mod model;
 #[path = "../../kvb/tests/support/seed.rs"]

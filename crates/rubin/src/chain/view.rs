@@ -42,7 +42,7 @@ impl ChainView<'_> {
 
     /// How many outputs can be spent, and the hash over them.
     pub fn utxo_set_hash(&self) -> Result<(u64, Hash), Error> {
-        Ok(utxo_set_hash(&*self.snapshot)?)
+        Ok(utxo_set_hash(&*self.snapshot, Some(self.utxo_count()?))?)
     }
 
     /// How many outputs can be spent, as the store keeps count.

@@ -10,7 +10,7 @@ use ledger::{Snapshot, Table};
 use rubin::tables::{UNDO, UTXO};
 use rubin::{Block, Chain, Genesis, Hash, Outpoint, UndoRecord, UtxoEntry};
 
-use crate::maker::{self, Out, anchor, coin};
+use rubin::synthetic::{self as maker, Out, anchor, coin};
 
 type Set = BTreeMap<Outpoint, Vec<u8>>;
 
