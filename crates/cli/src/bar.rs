@@ -28,11 +28,15 @@ impl Bar {
         Bar::with(stage, Some(total), style, is_quiet)
     }
 
+    /// True if somebody sees bars.
+    pub(crate) fn is_seen(is_quiet: bool) -> bool {
+        !is_quiet && stderr().is_terminal()
+    }
+
     fn with(stage: &'static str, total: Option<u64>, style: &str, is_quiet: bool) -> Bar {
-        let target = if is_quiet || !stderr().is_terminal() {
-            ProgressDrawTarget::hidden()
-        } else {
-            ProgressDrawTarget::stderr()
+        let target = match Bar::is_seen(is_quiet) {
+            true => ProgressDrawTarget::stderr(),
+            false => ProgressDrawTarget::hidden(),
         };
         let bar = ProgressBar::with_draw_target(total, target);
         if let Ok(style) = ProgressStyle::with_template(style) {

@@ -25,7 +25,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::exit::{Done, Fail};
+use crate::exit::{Done, Fail, say};
 use crate::logging;
 
 const KEYS_AND_VALUES: &str = "\
@@ -136,7 +136,7 @@ impl Session<'_> {
         // In the order in which it was said, where both go to one place.
         let _ = self.out.flush();
         if !self.common.quiet {
-            eprintln!("{words}");
+            say(words);
         }
     }
 }

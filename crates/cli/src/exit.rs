@@ -1,10 +1,13 @@
 //! How a program ends: with an exit code, and words that tell what to do next.
 
-use std::io;
+use std::fmt::Display;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 use kvb::Error;
+
+use crate::{secret, show};
 
 /// What a command comes to.
 pub(crate) type Done<T = ()> = Result<T, Fail>;
@@ -14,7 +17,7 @@ const FAILED: u8 = 1;
 /// Wrong usage.
 const USAGE: u8 = 2;
 /// As shells tell of a process that SIGINT ended.
-const INTERRUPTED: u8 = 130;
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// Why a command did not do what it was asked to.
 #[derive(Debug)]
@@ -55,12 +58,17 @@ impl Fail {
 pub fn finish(program: &str, done: Result<(), Fail>) -> ExitCode {
     let Err(fail) = done else { return ExitCode::SUCCESS };
     if !fail.message.is_empty() {
-        eprintln!("{program}: {}", fail.message);
+        say(format_args!("{program}: {}", fail.message));
     }
     if let Some(hint) = fail.hint {
-        eprintln!("hint: {hint}");
+        say(format_args!("hint: {hint}"));
     }
     ExitCode::from(fail.code)
+}
+
+/// Says something on standard error. If that cannot be written to, nobody can be told, and the work goes on.
+pub(crate) fn say(words: impl Display) {
+    let _ = writeln!(io::stderr(), "{words}");
 }
 
 impl From<io::Error> for Fail {
@@ -100,10 +108,12 @@ pub(crate) fn about(path: &Path) -> impl Fn(Error) -> Fail + '_ {
             "`kvb verify {name}` lists the damage, and `kvb repair {name}` makes a new file of everything that is intact"
         )),
         Error::KeyMissing { id } => {
-            Fail::failed(format!("{name} is encrypted, and its key was not given")).hint(format!(
-                "give key {} with --key-file FILE or in the environment variable KVB_KEY, or run this in a terminal to be asked for it",
-                crate::secret::name_of(*id)
-            ))
+            Fail::failed(format!("{name} is encrypted, and its key was not given"))
+                .hint(secret::how_to_give(*id))
+        }
+        Error::KeyWrong { id } if secret::is_of_passphrase(*id) => {
+            Fail::failed(format!("{name}: the passphrase is not the one this bucket is encrypted with"))
+                .hint("nothing was read or changed")
         }
         Error::KeyWrong { .. } => {
             Fail::failed(format!("{name}: {error}")).hint("nothing was read or changed")
@@ -118,7 +128,8 @@ pub(crate) fn about(path: &Path) -> impl Fn(Error) -> Fail + '_ {
 /// A process by its number, and its name where the system tells.
 fn describe_process(pid: u32) -> String {
     match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
-        Ok(name) => format!("process {pid} ({})", name.trim_end()),
+        // Processes choose their names, and may put anything into them.
+        Ok(name) => format!("process {pid} ({})", show::bytes(name.trim_end().as_bytes())),
         Err(_) => format!("process {pid}"),
     }
 }

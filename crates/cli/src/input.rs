@@ -7,6 +7,10 @@ use std::path::Path;
 
 use crate::exit::{Done, Fail};
 
+/// Longest key and longest value that any bucket has. No more is read of what never ends.
+pub(crate) const KEY_MAX: u64 = 65_535;
+const VALUE_MAX: u64 = 4_294_967_295;
+
 /// Reads arguments; standard input only once.
 pub(crate) struct Input {
     is_text: bool,
@@ -18,10 +22,19 @@ impl Input {
         Input { is_text, is_stdin_taken: false }
     }
 
-    /// The bytes that an argument stands for.
-    pub(crate) fn read(&mut self, what: &str, argument: &OsString) -> Done<Vec<u8>> {
+    /// The key, or part of one, that an argument stands for.
+    pub(crate) fn key(&mut self, what: &str, argument: &OsString) -> Done<Vec<u8>> {
+        self.read(what, argument, KEY_MAX)
+    }
+
+    /// The value that an argument stands for.
+    pub(crate) fn value(&mut self, argument: &OsString) -> Done<Vec<u8>> {
+        self.read("value", argument, VALUE_MAX)
+    }
+
+    fn read(&mut self, what: &str, argument: &OsString, max: u64) -> Done<Vec<u8>> {
         if argument == "-" {
-            return self.read_stdin(what);
+            return self.read_stdin(what, max);
         }
         if self.is_text {
             return Ok(argument.as_encoded_bytes().to_vec());
@@ -38,25 +51,34 @@ impl Input {
                 ))
             });
         }
-        read_file(what, argument)
+        read_file(what, argument, max)
     }
 
-    fn read_stdin(&mut self, what: &str) -> Done<Vec<u8>> {
+    fn read_stdin(&mut self, what: &str, max: u64) -> Done<Vec<u8>> {
         if self.is_stdin_taken {
             return Err(Fail::usage("only one of key and value can come from standard input"));
         }
         self.is_stdin_taken = true;
-        let mut bytes = Vec::new();
-        std::io::stdin()
-            .lock()
-            .read_to_end(&mut bytes)
+        let bytes = read_all(std::io::stdin().lock(), max)
             .map_err(|error| Fail::failed(format!("cannot read the {what}: {error}")))?;
-        Ok(bytes)
+        bytes.ok_or_else(|| too_long(what, max))
     }
 }
 
-fn read_file(what: &str, name: &OsStr) -> Done<Vec<u8>> {
-    std::fs::read(Path::new(name)).map_err(|error| {
+/// All that there is, unless it is too long.
+fn read_all(input: impl Read, max: u64) -> std::io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    let read = input.take(max + 1).read_to_end(&mut bytes)?;
+    Ok(u64::try_from(read).is_ok_and(|read| read <= max).then_some(bytes))
+}
+
+fn too_long(what: &str, max: u64) -> Fail {
+    Fail::failed(format!("the {what} is over the limit of {max} bytes"))
+}
+
+fn read_file(what: &str, name: &OsStr, max: u64) -> Done<Vec<u8>> {
+    let read = std::fs::File::open(Path::new(name)).and_then(|file| read_all(file, max));
+    let bytes = read.map_err(|error| {
         let shown = name.display();
         if error.kind() == std::io::ErrorKind::NotFound {
             Fail::usage(format!("there is no file {shown} to read the {what} from")).hint(format!(
@@ -66,7 +88,8 @@ fn read_file(what: &str, name: &OsStr) -> Done<Vec<u8>> {
         } else {
             Fail::failed(format!("cannot read the {what} from {shown}: {error}"))
         }
-    })
+    })?;
+    bytes.ok_or_else(|| too_long(what, max))
 }
 
 /// An example made of what the user wrote.

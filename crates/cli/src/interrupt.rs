@@ -5,6 +5,8 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::exit::{INTERRUPTED, say};
+
 /// Whoever was asked has so long to come to an end.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -17,14 +19,20 @@ pub(crate) fn listen() {
         // Without a handler the process just ends, which is safe too.
         let _ = ctrlc::set_handler(|| {
             if ASKED.swap(true, Ordering::SeqCst) {
-                std::process::exit(130);
+                std::process::exit(INTERRUPTED.into());
             }
             std::thread::spawn(|| {
                 std::thread::sleep(GRACE);
-                std::process::exit(130);
+                std::process::exit(INTERRUPTED.into());
             });
         });
     });
+}
+
+/// Ends the process for whoever cannot be stopped otherwise.
+pub(crate) fn end(words: &str) -> ! {
+    say(words);
+    std::process::exit(INTERRUPTED.into())
 }
 
 /// Standard input that Ctrl-C ends, also while nothing comes.

@@ -12,6 +12,7 @@
 mod bar;
 pub mod bucket;
 mod exit;
+mod file;
 mod input;
 mod interrupt;
 mod logging;

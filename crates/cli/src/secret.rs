@@ -8,13 +8,14 @@
 //! the passphrase with the id as salt; so nothing but the passphrase needs to be kept.
 
 use std::io::{self, IsTerminal, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use argon2::{Algorithm, Argon2, Params, Version};
 use kvb::{Key, KeyProvider};
 use zeroize::Zeroizing;
 
 use crate::exit::{Done, Fail};
+use crate::file;
 use crate::input::{digit, to_hex};
 
 /// The bit of a key id that says it is the salt of a passphrase.
@@ -33,7 +34,8 @@ type Bytes = Zeroizing<[u8; 32]>;
 pub(crate) struct Secrets {
     /// By id; those without are for any.
     keys: Vec<(Option<u64>, Bytes)>,
-    passphrase: Option<Zeroizing<String>>,
+    /// Each by the id of the key that is made of it.
+    passphrases: Vec<(u64, Zeroizing<String>)>,
 }
 
 impl Secrets {
@@ -55,14 +57,20 @@ impl Secrets {
     fn from_file(path: &Path) -> Done<Secrets> {
         let shown = path.display();
         let cannot = |error: io::Error| {
-            Fail::usage(format!("cannot read the key file {shown}: {error}"))
-                .hint(format!("`kvb keygen {shown}` makes one"))
+            let fail = Fail::usage(format!("cannot read the key file {shown}: {error}"));
+            match error.kind() {
+                io::ErrorKind::NotFound => fail.hint(format!("`kvb keygen {shown}` makes one")),
+                _ => fail,
+            }
         };
         let mut bytes = Zeroizing::new(Vec::with_capacity(4096));
         let file = std::fs::File::open(path).map_err(cannot)?;
         file.take(FILE_MAX).read_to_end(&mut bytes).map_err(cannot)?;
         if let Ok(raw) = <[u8; 32]>::try_from(bytes.as_slice()) {
-            return Ok(Secrets { keys: vec![(None, Zeroizing::new(raw))], passphrase: None });
+            return Ok(Secrets {
+                keys: vec![(None, Zeroizing::new(raw))],
+                passphrases: Vec::new(),
+            });
         }
         let source = format!("the key file {shown}");
         let text = std::str::from_utf8(&bytes).map_err(|_| wrong(&source))?;
@@ -84,22 +92,27 @@ impl Secrets {
         if keys.is_empty() {
             return Err(wrong(source));
         }
-        Ok(Secrets { keys, passphrase: None })
+        Ok(Secrets { keys, passphrases: Vec::new() })
     }
 
-    /// Asks for the key of an id, if there is somebody to ask.
-    pub(crate) fn ask(bucket: &Path, id: u64) -> Done<Option<Secrets>> {
+    /// Asks for the key of an id, if there is somebody to ask. A bucket may need one that it had before, too.
+    pub(crate) fn ask(bucket: &Path, id: u64, is_older: bool) -> Done<Option<Secrets>> {
         if !is_somebody_there() {
             return Ok(None);
         }
         let shown = bucket.display();
-        if id & PASSPHRASE_BIT != 0 {
-            let passphrase = prompt(&format!("Passphrase of {shown}: "))?;
-            return Ok(Some(Secrets { keys: Vec::new(), passphrase: Some(passphrase) }));
+        if is_of_passphrase(id) {
+            let when = if is_older { " before its last change" } else { "" };
+            let passphrase = prompt(&format!("Passphrase of {shown}{when}: "))?;
+            return Ok(Some(Secrets::of_passphrase(id, passphrase)));
         }
         let digits = prompt(&format!("Key {} of {shown} (64 hex digits): ", name_of(id)))?;
         let key = key_of(digits.trim()).ok_or_else(|| wrong("what you typed"))?;
-        Ok(Some(Secrets { keys: vec![(Some(id), key)], passphrase: None }))
+        Ok(Some(Secrets { keys: vec![(Some(id), key)], passphrases: Vec::new() }))
+    }
+
+    fn of_passphrase(id: u64, passphrase: Zeroizing<String>) -> Secrets {
+        Secrets { keys: Vec::new(), passphrases: vec![(id, passphrase)] }
     }
 
     /// Asks for a new passphrase, twice. Gives the id that goes with it.
@@ -115,18 +128,36 @@ impl Secrets {
             return Err(Fail::usage("the two passphrases differ"));
         }
         let id = random_u64()? | PASSPHRASE_BIT;
-        Ok(Some((id, Secrets { keys: Vec::new(), passphrase: Some(passphrase) })))
+        Ok(Some((id, Secrets::of_passphrase(id, passphrase))))
     }
 
-    /// The id that a bucket should know the new key by: the one the user wrote, else 1 and up.
-    pub(crate) fn id_or(&self, otherwise: u64) -> u64 {
-        self.keys.iter().find_map(|(id, _)| *id).unwrap_or(otherwise)
+    /// The id that the user wrote in front of a key.
+    pub(crate) fn id(&self) -> Option<u64> {
+        self.keys.iter().find_map(|(id, _)| *id)
+    }
+
+    /// The id of the key to encrypt with: the one asked for, else the key's own, else 1.
+    pub(crate) fn id_for(&self, wanted: Option<u64>) -> Done<u64> {
+        let id = wanted.or_else(|| self.id()).unwrap_or(1);
+        if self.has(id) { Ok(id) } else { Err(none_of(id)) }
+    }
+
+    /// True if there is a key of that id.
+    pub(crate) fn has(&self, id: u64) -> bool {
+        match is_of_passphrase(id) {
+            true => self.passphrases.iter().any(|(own, _)| *own == id),
+            false => self.keys.iter().any(|(own, _)| own.is_none_or(|own| own == id)),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.passphrases.is_empty()
     }
 
     /// These, and others for ids that these do not have.
     pub(crate) fn or(mut self, others: Secrets) -> Secrets {
         self.keys.extend(others.keys);
-        self.passphrase = self.passphrase.or(others.passphrase);
+        self.passphrases.extend(others.passphrases);
         self
     }
 
@@ -143,8 +174,9 @@ impl Secrets {
 
 impl KeyProvider for Secrets {
     fn key(&self, id: u64) -> io::Result<Option<Key>> {
-        if id & PASSPHRASE_BIT != 0 {
-            return self.passphrase.as_ref().map(|passphrase| derive(passphrase, id)).transpose();
+        if is_of_passphrase(id) {
+            let own = self.passphrases.iter().find(|(own, _)| *own == id);
+            return own.map(|(_, passphrase)| derive(passphrase, id)).transpose();
         }
         let own = self.keys.iter().find(|(own, _)| *own == Some(id));
         let found = own.or_else(|| self.keys.iter().find(|(own, _)| own.is_none()));
@@ -195,8 +227,23 @@ fn key_of(digits: &str) -> Option<Bytes> {
 }
 
 fn parse_id(text: &str) -> Option<u64> {
-    let id = text.parse().ok()?;
-    (id & PASSPHRASE_BIT == 0).then_some(id)
+    text.parse().ok().filter(|id| !is_of_passphrase(*id))
+}
+
+/// The id of a key, on the command line.
+pub(crate) fn key_id(text: &str) -> Result<u64, String> {
+    parse_id(text).ok_or_else(|| "give a number from 0 to 9223372036854775807".to_owned())
+}
+
+/// True if the key is made of a passphrase.
+pub(crate) fn is_of_passphrase(id: u64) -> bool {
+    id & PASSPHRASE_BIT != 0
+}
+
+/// The user means a key that is not there.
+pub(crate) fn none_of(id: u64) -> Fail {
+    Fail::usage(format!("there is no key {id} among those given"))
+        .hint("the id in front of a key and the one asked for must be the same")
 }
 
 fn wrong(source: &str) -> Fail {
@@ -211,11 +258,21 @@ fn random_u64() -> Done<u64> {
 
 /// How a key is called.
 pub(crate) fn name_of(id: u64) -> String {
-    if id & PASSPHRASE_BIT != 0 { "of a passphrase".to_owned() } else { id.to_string() }
+    if is_of_passphrase(id) { "of a passphrase".to_owned() } else { id.to_string() }
+}
+
+/// What to do about a key that is missing.
+pub(crate) fn how_to_give(id: u64) -> String {
+    if is_of_passphrase(id) {
+        return "it is under a passphrase: run this in a terminal to be asked for it".to_owned();
+    }
+    format!(
+        "give key {id} with --key-file FILE or in the environment variable KVB_KEY, or run this in a terminal to be asked for it"
+    )
 }
 
 /// Writes a new random key to a file that is not there yet, for its owner alone.
-pub(crate) fn generate(path: &PathBuf, id: Option<u64>) -> Done {
+pub(crate) fn generate(path: &Path, id: Option<u64>) -> Done {
     let mut bytes = Zeroizing::new([0; 32]);
     getrandom::fill(&mut *bytes)
         .map_err(|error| Fail::failed(format!("the system gives no randomness: {error}")))?;
@@ -237,6 +294,12 @@ pub(crate) fn generate(path: &PathBuf, id: Option<u64>) -> Done {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut file = options.open(path).map_err(cannot)?;
-    io::Write::write_all(&mut file, line.as_bytes()).map_err(cannot)?;
-    file.sync_all().map_err(cannot)
+    let written = io::Write::write_all(&mut file, line.as_bytes())
+        .and_then(|()| file.sync_all())
+        .and_then(|()| file::sync_name(path));
+    if written.is_err() {
+        // Half a key opens nothing, and would be in the way of the next try.
+        let _ = std::fs::remove_file(path);
+    }
+    written.map_err(cannot)
 }

@@ -23,9 +23,17 @@ fn readable(bytes: &[u8]) -> Option<&str> {
 }
 
 fn is_printable(letter: char) -> bool {
-    // Marks that change how the rest is shown are not readable, and neither is what is invisible.
-    !letter.is_control()
-        && !matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e000}'..='\u{f8ff}' | '\u{ad}')
+    // Marks that change how the rest is shown are not readable, and neither is what is invisible, or private.
+    let is_hidden = matches!(letter,
+        '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+        | '\u{e000}'..='\u{f8ff}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..);
+    !letter.is_control() && !is_hidden
+}
+
+/// Whether what goes to a terminal, or not to one, may have colors.
+pub(crate) fn has_colors(is_terminal: bool) -> bool {
+    is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// `0x` and hex.

@@ -157,6 +157,66 @@ fn a_dump_cut_short_is_noticed() {
 }
 
 #[test]
+fn what_follows_the_end_of_a_dump_is_not_lost_silently() {
+    let place = Place::new();
+    let bucket = Bucket::create(place.file("a.kvb"), Options::default()).unwrap();
+    fill(&bucket, &mut Rng::with_seed(6), 20);
+    bucket.close().unwrap();
+    for form in ["text", "json", "mdb"] {
+        let dump = place.run(&["dump", "a.kvb", "--format", form]).ok().out;
+        let copy = format!("{form}.kvb");
+        let ran = place.run_with(&["load", &copy], &[dump.clone(), dump.clone()].concat());
+        assert_eq!(ran.code, 1, "{form}: {}", ran.err);
+        assert!(ran.err.contains("line "), "{form}: {}", ran.err);
+        assert_eq!(rows(&place, &copy).len(), rows(&place, "a.kvb").len(), "the first is loaded");
+        place.run_with(&["load", &copy], &[dump, b"\n\n".to_vec()].concat()).ok();
+    }
+    // Only a dump has an end; else it is a remark.
+    let text = b"a\t1\n# end of the first part\nb\t2\n# end 7\nc\t3\n";
+    place.run_with(&["load", "hand.kvb"], text).ok();
+    assert_eq!(rows(&place, "hand.kvb").len(), 3);
+}
+
+#[test]
+fn rows_before_one_that_is_too_long_are_loaded() {
+    let place = Place::new();
+    let long = "x".repeat(65_536);
+    for (name, line) in [("key.kvb", format!("{long}\t1\n")), ("value.kvb", format!("c\t{long}\n"))]
+    {
+        place.run(&["init", name, "--max-value", "1000"]).ok();
+        let text = format!("a\t1\nb\t2\n{line}d\t4\n");
+        let ran = place.run_with(&["load", name], text.as_bytes());
+        assert_eq!(ran.code, 1);
+        assert!(ran.err.contains("line 3: "), "{}", ran.err);
+        assert!(ran.err.contains("2 rows were loaded"), "{}", ran.err);
+        assert_eq!(rows(&place, name).len(), 2);
+        let ran = place.run_with(&["load", name, "--atomic"], b"e\t1\nf\t");
+        assert_eq!((ran.code, rows(&place, name).len()), (0, 4), "{}", ran.err);
+    }
+}
+
+#[test]
+fn the_first_row_may_be_long() {
+    let place = Place::new();
+    let (value, hex) = ("v".repeat(1 << 20), "76".repeat(1 << 20));
+    let dumps = [
+        format!("k\t{value}\nl\t2\n"),
+        format!("{{\"key\":\"6b\",\"value\":\"{hex}\"}}\n{{\"key\":\"6c\",\"value\":\"32\"}}\n"),
+        format!("VERSION=3\nHEADER=END\n 6b\n {hex}\n 6c\n 32\nDATA=END\n"),
+        format!("l\t2\nk\t{value}"),
+    ];
+    for (index, dump) in dumps.iter().enumerate() {
+        let name = format!("{index}.kvb");
+        place.run_with(&["load", &name], dump.as_bytes()).ok();
+        let found = rows(&place, &name);
+        assert_eq!(found[&b"k"[..]].0, value.as_bytes());
+        assert_eq!(found.len(), 2);
+    }
+    let ran = place.run_with(&["load", "no.kvb"], format!("# {value}\na\t1\n").as_bytes());
+    assert_eq!(ran.code, 1, "{}", ran.err);
+}
+
+#[test]
 fn nothing_that_is_no_dump_does_harm() {
     let mut rng = Rng::with_seed(seed("nothing_that_is_no_dump_does_harm"));
     let place = Place::new();

@@ -302,6 +302,119 @@ fn passphrases_are_asked_for_and_never_shown() {
 }
 
 #[test]
+fn one_passphrase_takes_the_place_of_another() {
+    let place = Place::new();
+    let init = ["init", "b.kvb", "--encrypt"];
+    let (code, shown) = in_terminal(&place, &[("New passphrase", "one"), ("again", "one")], &init);
+    assert_eq!(code, 0, "{shown}");
+    let rotate = [("Passphrase of", "one"), ("New passphrase", "two"), ("again", "two")];
+    let (code, shown) = in_terminal(&place, &rotate, &["rekey", "rotate", "b.kvb"]);
+    assert_eq!(code, 0, "{shown}");
+    // Each is asked for once, however often the bucket is opened.
+    let put = ["put", "-t", "b.kvb", "alice", "100"];
+    let commands: [&[&str]; 4] = [
+        &put,
+        &["compact", "b.kvb", "--full"],
+        &["inspect", "-t", "b.kvb", "--key", "alice"],
+        &["get", "-t", "b.kvb", "alice"],
+    ];
+    for args in commands {
+        let (code, shown) = in_terminal(&place, &[("Passphrase of", "two")], args);
+        assert_eq!(code, 0, "{args:?}: {shown}");
+        let (code, shown) = in_terminal(&place, &[("Passphrase of", "one")], args);
+        assert_eq!(code, 1, "{args:?}: {shown}");
+    }
+    let ran = place.run(&put);
+    assert!(ran.err.contains("under a passphrase"), "{}", ran.err);
+}
+
+#[test]
+fn a_rotation_that_did_not_get_to_its_end_is_run_again() {
+    let place = Place::new();
+    place.run(&["keygen", "key1"]).ok();
+    place.run(&["keygen", "key2"]).ok();
+    place.run(&["init", "b.kvb", "--encrypt", "--key-file", "key1"]).ok();
+    place.run(&["put", "-t", "b.kvb", "alice", "100", "--key-file", "key1"]).ok();
+    let digits = std::fs::read_to_string(place.file("key1")).unwrap();
+    let key: Vec<u8> = kvb_hex(&format!("0x{}", digits.trim()));
+    let keys = kvb::Keyring::new().with(1, kvb::Key::new(key.try_into().unwrap()));
+    let reader = Reader::open_with(place.file("b.kvb"), Options::default().keys(keys)).unwrap();
+    // Somebody who still reads what is under the old key.
+    let snapshot = reader.snapshot().unwrap();
+    let rotate =
+        ["rekey", "rotate", "b.kvb", "--key-file", "key1", "--new-key-file", "key2", "--json"];
+    let ran = place.run(&rotate);
+    assert_eq!((ran.code, &ran.json()["complete"]), (1, &false.into()), "{}", ran.err);
+    for key in ["key1", "key2"] {
+        assert_eq!(place.run(&["get", "-t", "b.kvb", "alice", "--key-file", key]).code, 1);
+    }
+    drop(snapshot);
+    drop(reader);
+    let begun = std::fs::read(place.file("b.kvb")).unwrap();
+    let both = ["key1", "key2"].map(|name| std::fs::read_to_string(place.file(name)).unwrap());
+    std::fs::write(place.file("both"), format!("1:{}2:{}", both[0], both[1])).unwrap();
+    let ways: [&[&str]; 4] = [
+        &["--key-file", "key1", "--new-key-file", "key2"],
+        &["--key-file", "key1", "--new-key-file", "key2", "--new-key-id", "2"],
+        &["--key-file", "both"],
+        &["--key-file", "both", "--new-key-file", "key2"],
+    ];
+    for args in ways {
+        std::fs::write(place.file("b.kvb"), &begun).unwrap();
+        let done = place.run(&[&["rekey", "rotate", "b.kvb", "--json"], args].concat()).ok().json();
+        assert_eq!((&done["key_id"], &done["complete"]), (&"2".into(), &true.into()), "{args:?}");
+        let get = ["get", "-t", "b.kvb", "alice", "--key-file", "key2"];
+        assert_eq!(place.run(&get).ok().out, b"100");
+    }
+    // Another key has to wait.
+    std::fs::write(place.file("b.kvb"), &begun).unwrap();
+    place.run(&["keygen", "key3"]).ok();
+    let other = ["rekey", "rotate", "b.kvb", "--key-file", "both", "--new-key-file", "key3"];
+    let ran = place.run(&other);
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.contains("rotate to that one first"), "{}", ran.err);
+}
+
+#[test]
+fn a_key_that_is_there_is_used_or_refused() {
+    let place = Place::new();
+    std::fs::write(place.file("rows"), "a\t1\n").unwrap();
+    let key = "5a".repeat(32);
+    let with_key = |args: &[&str]| -> Ran {
+        let mut command = place.command(args);
+        command.env("KVB_KEY", &key).env("TMPDIR", place.path()).output().unwrap().into()
+    };
+    // Whoever has set a key must not find his rows in the clear.
+    for args in [&["init", "b.kvb"][..], &["load", "b.kvb", "rows"]] {
+        let ran = with_key(args);
+        assert_eq!(ran.code, 2, "{}", ran.err);
+        assert!(ran.err.contains("--encrypt"), "{}", ran.err);
+        assert!(!place.file("b.kvb").exists());
+    }
+    with_key(&["load", "b.kvb", "rows", "--encrypt"]).ok();
+    place.run(&["init", "plain.kvb"]).ok();
+    let ran = place.run(&["load", "plain.kvb", "rows", "--encrypt"]);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert_eq!(rows(&place, "plain.kvb"), 0);
+    // The tour has nothing to do with it.
+    with_key(&["demo", "--keys", "1000"]).ok();
+}
+
+#[test]
+fn a_bucket_that_was_not_made_is_not_there() {
+    let place = Place::new();
+    let child = place.start(&["init", "b.kvb", "--index-mb", "4096"]);
+    let start = Instant::now();
+    while !place.file("b.kvb").exists() {
+        assert!(start.elapsed() < Duration::from_secs(20));
+    }
+    signal(&child, "-INT");
+    let ran = ended(child);
+    assert_eq!(ran.code, 130, "{}", ran.err);
+    assert_eq!(place.files(), Vec::<String>::new());
+}
+
+#[test]
 fn keys_come_from_the_environment_too() {
     let place = Place::new();
     place.run(&["keygen", "key", "--id", "7"]).ok();

@@ -64,6 +64,7 @@ impl FileDisk {
 
     /// Opens an existing file for reading and writing.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        check_is_file(path.as_ref())?;
         Self::over(OpenOptions::new().read(true).write(true).open(path)?, Access::Write)
     }
 
@@ -72,6 +73,7 @@ impl FileDisk {
     /// The length seen by mappings is brought up to date by [`Disk::len`] and [`Disk::map`], so a
     /// reader beside a writer in another process calls one of them before it looks further.
     pub fn open_read_only(path: impl AsRef<Path>) -> io::Result<Self> {
+        check_is_file(path.as_ref())?;
         Self::over(OpenOptions::new().read(true).open(path)?, Access::Read)
     }
 
@@ -267,6 +269,14 @@ impl Disk for FileDisk {
     fn is_pinned(&self, below: u64) -> io::Result<bool> {
         self.pins.is_pinned(below)
     }
+}
+
+/// Refuses what is no file before it is opened: opening a pipe waits for its other end.
+fn check_is_file(path: &Path) -> io::Result<()> {
+    if std::fs::metadata(path)?.is_file() {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))
 }
 
 /// The directory a path lies in.

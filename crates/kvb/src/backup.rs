@@ -524,6 +524,9 @@ pub(crate) fn write_over<T>(
     path: &Path,
     write: impl FnOnce(Arc<dyn Disk>) -> Result<T>,
 ) -> Result<T> {
+    // A link stays one: what it leads to is replaced, or that would be left as it was.
+    let path = &FileDisk::resolve(path).unwrap_or_else(|_| path.to_owned());
+    let replaced = open_if_there(path)?;
     let unfinished = unfinished(path);
     if let Some(left_behind) = lock_file(&unfinished)? {
         // By somebody who was interrupted: whoever is still at it has the lock.
@@ -533,7 +536,7 @@ pub(crate) fn write_over<T>(
     let disk = FileDisk::create_new(&unfinished).map_err(Error::io("create the new file"))?;
     let disk = Arc::new(disk);
     disk.lock()?;
-    if let Ok(replaced) = FileDisk::open_read_only(path) {
+    if let Some(replaced) = replaced {
         disk.take_after(&replaced).map_err(Error::io("give the new file its mode"))?;
     }
     let written = write({
@@ -579,6 +582,15 @@ fn lock_file(path: &Path) -> Result<Option<FileDisk>> {
             Err(Error::Io { doing: "look at the file in the way", source })
         }
         Err(error) => Err(error),
+    }
+}
+
+/// A file that is there. What is no file, a device for one, is not to be replaced.
+fn open_if_there(path: &Path) -> Result<Option<FileDisk>> {
+    match FileDisk::open_read_only(path) {
+        Ok(disk) => Ok(Some(disk)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::Io { doing: "look at the file in the way", source: error }),
     }
 }
 

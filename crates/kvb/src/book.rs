@@ -69,7 +69,7 @@ pub(crate) fn place(log: &Log, geometry: Geometry, root: &Root) -> Option<BookPl
         (header.kind() == Some(Kind::Meta)).then(|| header.page_count(geometry.page_size))?
     };
     let by_copy = || {
-        let at = geometry.paddr(start_page + 1);
+        let at = geometry.paddr(start_page.saturating_add(1));
         let head: BookHead = log.bytes(at, BookHead::SIZE).and_then(crate::format::read)?;
         let is_copy = head.magic.get() == book::MAGIC && head.length.get() < 1 << 32;
         let tag = if key_no == 0 { 0 } else { 16 };

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use host::{Dir, Disk, Env, FileDir, FileDisk, SystemEnv};
+use host::{Disk, Env, FileDisk, SystemEnv};
 
 use crate::background;
 use crate::backup::open_locked;
@@ -48,11 +48,9 @@ impl Bucket {
         options.check()?;
         let disk = FileDisk::create_new(path).map_err(Error::io("create the bucket"))?;
         let created = Bucket::create_on(Arc::new(disk), Arc::new(SystemEnv), options);
-        if created.is_err()
-            && let (Some(dir), Some(name)) = (path.parent(), path.file_name())
-        {
+        if created.is_err() {
             // Half a bucket helps nobody, and would be in the way of the next try.
-            let _ = FileDir::new(dir).remove(&name.to_string_lossy());
+            let _ = FileDisk::remove(path);
         }
         created
     }

@@ -40,10 +40,10 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    /// Byte offset of a page.
+    /// Byte offset of a page. What a damaged file says of pages may be past all bytes.
     #[inline]
     pub(crate) fn paddr(&self, page: u64) -> u64 {
-        page * self.page_size
+        page.saturating_mul(self.page_size)
     }
 
     /// The page a byte is in.

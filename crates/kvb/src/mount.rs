@@ -93,7 +93,8 @@ pub(crate) fn mount(
         // Whoever gives keys expects that nobody without them has written here.
         return Err(Error::Invalid("keys were given, and the bucket is not encrypted"));
     }
-    if root.superblock.flags.get() & FLAG_INCREMENT != 0 && !options.takes_increments {
+    let is_taken = options.takes_increments && !matches!(purpose, MountAs::Writer);
+    if root.superblock.flags.get() & FLAG_INCREMENT != 0 && !is_taken {
         return Err(Error::Invalid(
             "the file has only what changed since a backup; restore it together with that",
         ));
@@ -126,6 +127,12 @@ pub(crate) fn mount(
         return Err(Error::corrupt(What::Dictionary, at));
     }
     check_extents(&fixed, &root, &segments, book)?;
+    let next_seg_id = root.extension.next_seg_id.get();
+    if !read_only && segments.iter().any(|entry| entry.seg_id.get() >= next_seg_id) {
+        // The next id might not be new, and compaction would write what the index seems to know already.
+        let at = fixed.geometry.paddr(root.extension.self_page.get());
+        return Err(Error::corrupt(What::Region, at));
+    }
     let image = load_image(&log, &fixed, &root, &mut report);
     let ring = read_ring(
         &log,

@@ -172,6 +172,13 @@ impl Options {
         self
     }
 
+    /// Whether an increment is opened like a bucket: to look at, because what it lacks is in the backup before it. Default
+    /// no: that is an error.
+    pub fn takes_increments(mut self, takes: bool) -> Self {
+        self.takes_increments = takes;
+        self
+    }
+
     /// Whether a reader answers although records that were durable are lost at the end of the log: then it may give an
     /// older value, or a key that was deleted. Default no: such answers are errors. `repair` does not need this.
     pub fn despite_damage(mut self, despite: bool) -> Self {

@@ -347,6 +347,7 @@ fn regions_hold(root: &Root, file_pages: u64) -> bool {
         && extension.tail_seqno.get() < SEQNO_LIMIT
         && extension.durable_seqno.get() < SEQNO_LIMIT
         && extension.next_seg_id.get() < SEQNO_LIMIT
+        && extension.image_seg_id.get() < extension.next_seg_id.get()
         && superblock.epoch.get() < SEQNO_LIMIT
         && u64::from(extension.segment_page_max.get()) * u64::from(superblock.page_size.get())
             <= SEGMENT_LIMIT

@@ -38,6 +38,8 @@ pub struct Settings {
     pub directories: bool,
     /// Id of the key it is encrypted with, if it is.
     pub key_id: Option<u64>,
+    /// Id of the key before, which is needed too until a rotation gets to its end.
+    pub old_key_id: Option<u64>,
     /// Longest value in bytes.
     pub max_value: u32,
     /// Largest ordinary segment in bytes.
@@ -286,6 +288,7 @@ impl Core {
     fn settings(&self) -> Settings {
         let fixed = &self.fixed;
         let is = |flag: u64| fixed.flags & flag != 0;
+        let keys = self.log.keys();
         Settings {
             page_size: fixed.geometry.page_size,
             uuid: u128::from(fixed.uuid.0) << 64 | u128::from(fixed.uuid.1),
@@ -293,7 +296,8 @@ impl Core {
             hash: if is(FLAG_SIPHASH) { HashKind::SipHash } else { HashKind::Xxh3 },
             compression: if is(FLAG_ZSTD) { Compression::Zstd } else { Compression::None },
             directories: !is(FLAG_NO_DIRECTORY),
-            key_id: self.log.keys().map(|keys| keys.current.id),
+            key_id: keys.as_ref().map(|keys| keys.current.id),
+            old_key_id: keys.as_ref().and_then(|keys| keys.old.as_ref()).map(|old| old.id),
             max_value: fixed.max_value,
             segment_bytes_max: fixed.geometry.paddr(fixed.segment_page_max),
             journal_pages: fixed.journal_page_count,

@@ -18,6 +18,8 @@ const PUTS_FOR: Duration = Duration::from_secs(1);
 const BLOCK: u64 = 1000;
 const BLOCKS: u64 = 50;
 const BATCH: u64 = 10_000;
+/// Most bytes of values in a batch or block: they must fit into memory.
+const BATCH_BYTES: u64 = 16 << 20;
 
 /// Measure a bucket on this machine, in a file that is removed afterwards
 #[derive(Args)]
@@ -42,7 +44,7 @@ pub(super) struct Bench {
 
 /// One line of the result.
 struct Figure {
-    work: &'static str,
+    work: String,
     count: u64,
     took: Duration,
 }
@@ -60,7 +62,7 @@ impl Figure {
     fn row(&self) -> Vec<String> {
         let each = self.took.div_f64(to_f64(self.count.max(1)));
         vec![
-            self.work.to_owned(),
+            self.work.clone(),
             show::count(self.count),
             show::seconds(self.took),
             show::rate(self.count, self.took),
@@ -120,6 +122,8 @@ impl Bench {
         let mut value = vec![0; usize::try_from(self.value).unwrap_or(usize::MAX)];
         let mut random = fastrand::Rng::with_seed(1);
         random.fill(&mut value);
+        let rows_max = rows_at_once(self.value);
+        let (rows, block) = (BATCH.min(rows_max), BLOCK.min(self.keys).min(rows_max));
         let mut figures = Vec::new();
         let bar = Bar::count("loading", self.keys, is_quiet);
         figures.push(timed("load, in batches", self.keys, || {
@@ -127,12 +131,13 @@ impl Bench {
             while next < self.keys {
                 check()?;
                 let mut batch = Batch::new();
-                for number in next..(next + BATCH).min(self.keys) {
+                let end = next.saturating_add(rows).min(self.keys);
+                for number in next..end {
                     batch.put(key(number), &value);
                 }
                 bucket.commit(batch)?;
-                next += BATCH;
-                bar.set(next.min(self.keys));
+                next = end;
+                bar.set(next);
             }
             Ok(bucket.flush()?)
         })?);
@@ -153,14 +158,15 @@ impl Bench {
             Ok(())
         })?);
         figures.push(timed("scan, all rows", self.keys, || {
-            for row in bucket.scan(b"") {
+            for (turn, row) in (0..).zip(bucket.scan(b"")) {
+                check_every(turn)?;
                 std::hint::black_box(row?.value().len());
             }
             Ok(())
         })?);
         let mut block_no = 0;
-        let block = BLOCK.min(self.keys);
-        figures.push(timed("block of 3,000 operations, durable", BLOCKS, || {
+        let work = format!("block of {} operations, durable", show::count(3 * block));
+        figures.push(timed(&work, BLOCKS, || {
             for turn in 0..BLOCKS {
                 check()?;
                 let mut batch = Batch::new();
@@ -183,9 +189,18 @@ impl Bench {
             bucket.commit_with(batch, Durability::SyncOnce)?;
             puts += 1;
         }
-        figures.push(Figure { work: "put, each durable", count: puts, took: start.elapsed() });
+        figures.push(Figure {
+            work: "put, each durable".to_owned(),
+            count: puts,
+            took: start.elapsed(),
+        });
         Ok(figures)
     }
+}
+
+/// Most rows in a batch, with values of so many bytes.
+fn rows_at_once(value: u64) -> u64 {
+    (BATCH_BYTES / value.max(1)).max(1)
 }
 
 /// Why a measurement ended early.
@@ -208,14 +223,10 @@ fn check_every(turn: u64) -> Result<(), Stop> {
     if turn.is_multiple_of(4096) { check() } else { Ok(()) }
 }
 
-fn timed(
-    work: &'static str,
-    count: u64,
-    task: impl FnOnce() -> Result<(), Stop>,
-) -> Result<Figure, Stop> {
+fn timed(work: &str, count: u64, task: impl FnOnce() -> Result<(), Stop>) -> Result<Figure, Stop> {
     let start = Instant::now();
     task()?;
-    Ok(Figure { work, count, took: start.elapsed() })
+    Ok(Figure { work: work.to_owned(), count, took: start.elapsed() })
 }
 
 /// A key of 36 bytes, in random order.
@@ -229,4 +240,17 @@ fn key(number: u64) -> [u8; 36] {
         chunk.copy_from_slice(word.to_be_bytes().get(..chunk.len()).unwrap_or_default());
     }
     key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_at_once_fits_into_memory() {
+        for value in [0, 1, 100, 1 << 20, 1 << 30] {
+            let rows = rows_at_once(value);
+            assert!(rows >= 1 && (rows == 1 || rows * value <= BATCH_BYTES), "{value}: {rows}");
+        }
+    }
 }

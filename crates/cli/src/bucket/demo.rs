@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use kvb::{Batch, Bucket, Compact, Durability, Options};
+use kvb::{Batch, Bucket, Compact, Durability, Options, Reader};
 use serde_json::{Value, json};
 
 use super::{Session, map};
@@ -94,6 +94,11 @@ impl Tour<'_, '_> {
         Bucket::open(&self.path, Options::default()).map_err(about(&self.path))
     }
 
+    /// Without the keys that the user may have for other buckets.
+    fn reader(&self) -> Done<Reader> {
+        Reader::open(&self.path).map_err(about(&self.path))
+    }
+
     fn load(&mut self, keys: u64) -> Done {
         self.step(&format!("Make a bucket, one file, and load {} keys.", show::count(keys)))?;
         let path = self.path.clone();
@@ -159,13 +164,16 @@ impl Tour<'_, '_> {
 
     fn scan(&mut self) -> Done {
         self.step("Scan it in the order of its keys, as a reader in another process would.")?;
-        let reader = self.session.reader(&self.path)?;
+        let reader = self.reader()?;
         let snapshot = reader.snapshot().map_err(about(&self.path))?;
         let start = Instant::now();
         let mut rows = 0;
         for row in snapshot.scan(b"") {
             row.map_err(about(&self.path))?;
             rows += 1;
+            if rows % BATCH == 0 && interrupt::is_asked() {
+                return Err(Fail::interrupted("interrupted"));
+            }
         }
         let took = start.elapsed();
         let some: Vec<String> = snapshot
@@ -296,7 +304,7 @@ impl Tour<'_, '_> {
 
     fn map(&mut self) -> Done {
         self.step("Look at the file.")?;
-        let reader = self.session.reader(&self.path)?;
+        let reader = self.reader()?;
         let start = Instant::now();
         let survey = reader.survey().map_err(about(&self.path))?;
         if !self.session.common.json {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -14,7 +14,7 @@ use super::open::keep_private;
 use crate::bar::Bar;
 use crate::exit::{Done, Fail, about};
 use crate::input::Input;
-use crate::interrupt;
+use crate::{file, interrupt};
 
 /// Rows between two looks at the progress bar.
 const REPORT_EVERY: u64 = 4096;
@@ -53,14 +53,19 @@ impl Dump {
         let path = &self.bucket;
         let form = if session.common.json { Form::Json } else { self.format };
         let prefix = match &self.prefix {
-            Some(prefix) => Input::new(self.text).read("prefix", prefix)?,
+            Some(prefix) => Input::new(self.text).key("prefix", prefix)?,
             None => Vec::new(),
         };
         let reader = session.reader(path)?;
         let settings = settings(&reader.survey().map_err(about(path))?.settings);
         let snapshot = reader.snapshot().map_err(about(path))?;
-        let total = reader.stats().map_err(about(path))?.keys;
-        let is_quiet = session.common.quiet;
+        // Between rows on a terminal a bar would only be in the way.
+        let is_among_rows = self.out.is_none() && std::io::stdout().is_terminal();
+        let is_quiet = session.common.quiet || is_among_rows;
+        let total = match Bar::is_seen(is_quiet) {
+            true => reader.stats().map_err(about(path))?.keys,
+            false => 0,
+        };
         let mut file = match &self.out {
             None => None,
             Some(name) => {
@@ -82,7 +87,8 @@ impl Dump {
         let finished = written.and_then(|()| match &mut file {
             Some(file) => {
                 file.flush()?;
-                Ok(file.get_ref().sync_all()?)
+                file.get_ref().sync_all()?;
+                Ok(self.out.as_deref().map_or(Ok(()), file::sync_name)?)
             }
             None => Ok(()),
         });

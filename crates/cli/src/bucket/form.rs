@@ -8,18 +8,23 @@
 //! JSON lines have one object a row with `key` and `value` in hex and `expires_at` in nanoseconds since 1970 or null; other
 //! fields are ignored. A dump begins with an object that has `kvb_dump` and ends with one that has `end`.
 
+use std::borrow::Cow;
 use std::io::{self, BufRead, Write};
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::exit::{Done, Fail};
-use crate::input::{digit, from_hex, push_hex, to_hex};
+use crate::input::{KEY_MAX, digit, from_hex, push_hex, to_hex};
 use crate::{interrupt, show};
 
-/// Longest value in a dump, as long as nobody knows better.
-const VALUE_MAX: u64 = 1 << 30;
-/// Longest line beside what a value takes: the longest key, and names of fields.
-const LINE_ROOM: u64 = 4 * 65_535 + 4096;
+/// Longest line beside what a value takes: the longest key, and names of fields. No line before the rows is longer.
+const LINE_ROOM: u64 = 4 * KEY_MAX + 4096;
+/// What rows look like.
+const JSON_ROW: &str =
+    "a row has `key` and `value` in hex, and may have `expires_at` in nanoseconds since 1970";
+/// What `mdb_dump -a` writes.
+const SEVERAL: &str = "another database begins here; dump one at a time, with mdb_dump -s NAME";
 
 /// How rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -137,6 +142,22 @@ fn escape(line: &mut String, bytes: &[u8]) {
     }
 }
 
+/// What a line of JSON says, as far as it counts. Whatever else is in it takes no memory.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct JsonRow<'a> {
+    #[serde(borrow)]
+    key: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    value: Option<Cow<'a, str>>,
+    /// Nanoseconds since 1970.
+    expires_at: Option<u64>,
+    /// Of the first line: the version.
+    kvb_dump: Option<u64>,
+    /// Of the last line: the number of rows.
+    end: Option<u64>,
+}
+
 /// Reads rows in whichever form they are.
 pub(super) struct FormReader<R> {
     input: R,
@@ -146,8 +167,10 @@ pub(super) struct FormReader<R> {
     line_no: u64,
     /// Bytes read so far.
     pub(super) bytes: u64,
-    /// Longest line that can be a row.
-    line_max: u64,
+    /// Longest value that a row can have. Not known before the bucket is, and until then no row is read to its end.
+    value_max: Option<u64>,
+    /// The first row is longer than anything before the rows, and its end is not read yet.
+    is_cut: bool,
     rows: u64,
     /// The dump says itself where it ends.
     has_end: bool,
@@ -169,7 +192,8 @@ impl<R: BufRead> FormReader<R> {
             line: Vec::new(),
             line_no: 0,
             bytes: 0,
-            line_max: 4 * VALUE_MAX + LINE_ROOM,
+            value_max: None,
+            is_cut: false,
             rows: 0,
             has_end: false,
             is_ended: false,
@@ -193,15 +217,18 @@ impl<R: BufRead> FormReader<R> {
         Ok(reader)
     }
 
-    /// No row has a longer value than this, each byte of it as four letters at most.
+    /// No row has a longer value than this.
     pub(super) fn set_value_max(&mut self, bytes: u64) {
-        self.line_max = bytes.saturating_mul(4).saturating_add(LINE_ROOM);
+        self.value_max = Some(bytes);
     }
 
     /// The next row, or none at the end.
     pub(super) fn next(&mut self, entry: &mut Entry) -> Done<bool> {
         loop {
-            if self.is_ended || !self.take_line()? {
+            if self.is_ended {
+                return self.check_end();
+            }
+            if !self.take_line()? {
                 return self.finish();
             }
             let is_row = match self.form {
@@ -210,6 +237,7 @@ impl<R: BufRead> FormReader<R> {
                 Form::Mdb => self.mdb_row(entry)?,
             };
             if is_row {
+                self.check_lengths(entry)?;
                 self.rows += 1;
                 return Ok(true);
             }
@@ -218,7 +246,42 @@ impl<R: BufRead> FormReader<R> {
 
     /// The line that is there already, or the next one.
     fn take_line(&mut self) -> Done<bool> {
-        if std::mem::take(&mut self.is_pending) { Ok(true) } else { self.read_line() }
+        if !std::mem::take(&mut self.is_pending) {
+            return self.read_line();
+        }
+        if std::mem::take(&mut self.is_cut) {
+            self.read_on()?;
+        }
+        Ok(true)
+    }
+
+    /// What no bucket takes is refused here, where its line is known, and not with all the rows of a commit.
+    fn check_lengths(&self, entry: &Entry) -> Done {
+        let value_max = self.value_max.unwrap_or(0);
+        let lens = [("key", entry.key.len(), KEY_MAX), ("value", entry.value.len(), value_max)];
+        for (what, len, max) in lens {
+            if u64::try_from(len).unwrap_or(u64::MAX) > max {
+                return Err(
+                    self.wrong(&format!("{what} of {len} bytes is over the limit of {max}"))
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing may follow the end: it would be rows that nobody loads.
+    fn check_end(&mut self) -> Done<bool> {
+        while self.read_line()? {
+            if self.form == Form::Mdb && self.line.starts_with(b"VERSION=") {
+                return Err(self.wrong(SEVERAL));
+            }
+            if !self.line.is_empty() {
+                return Err(
+                    self.wrong("the dump ended before this line; load what follows by itself")
+                );
+            }
+        }
+        Ok(false)
     }
 
     fn finish(&mut self) -> Done<bool> {
@@ -232,23 +295,37 @@ impl<R: BufRead> FormReader<R> {
     }
 
     fn read_line(&mut self) -> Done<bool> {
+        if self.is_cut {
+            return Err(self.wrong("no line before the rows is as long as this"));
+        }
         self.line.clear();
-        let read = io::Read::take(&mut self.input, self.line_max)
+        self.read_on()
+    }
+
+    /// Reads up to the end of the line. Each byte of a value is four letters at most.
+    fn read_on(&mut self) -> Done<bool> {
+        let max = self.value_max.unwrap_or(0).saturating_mul(4).saturating_add(LINE_ROOM);
+        let so_far = u64::try_from(self.line.len()).unwrap_or(u64::MAX);
+        let room = max.saturating_sub(so_far);
+        let read = io::Read::take(&mut self.input, room)
             .read_until(b'\n', &mut self.line)
             .map_err(|error| match interrupt::is_asked() {
                 true => Fail::interrupted("interrupted"),
                 false => Fail::failed(format!("cannot read the dump: {error}")),
             })?;
-        self.bytes += u64::try_from(read).unwrap_or(0);
-        self.line_no += u64::from(read > 0);
-        if u64::try_from(read).is_ok_and(|read| read == self.line_max) {
-            return Err(self.wrong("no row of this bucket can be as long as this line"));
-        }
+        let read = u64::try_from(read).unwrap_or(u64::MAX);
+        self.bytes += read;
+        self.line_no += u64::from(read > 0 && so_far == 0);
         if self.line.last() == Some(&b'\n') {
             self.line.pop();
             if self.line.last() == Some(&b'\r') {
                 self.line.pop();
             }
+        } else if read == room {
+            if self.value_max.is_some() {
+                return Err(self.wrong("no row of this bucket can be as long as this line"));
+            }
+            self.is_cut = true;
         }
         Ok(read > 0)
     }
@@ -273,7 +350,9 @@ impl<R: BufRead> FormReader<R> {
     }
 
     fn text_row(&mut self, entry: &mut Entry) -> Done<bool> {
-        if let Some(rest) = self.line.strip_prefix(b"# end ") {
+        if self.has_end
+            && let Some(rest) = self.line.strip_prefix(b"# end ")
+        {
             let count = std::str::from_utf8(rest).ok().and_then(|count| count.trim().parse().ok());
             return self.ended(count);
         }
@@ -315,15 +394,16 @@ impl<R: BufRead> FormReader<R> {
     }
 
     fn read_json_head(&mut self) -> Done {
-        let head: Option<Value> = serde_json::from_slice(&self.line).ok();
-        let Some(head) = head.as_ref().and_then(Value::as_object) else { return Ok(()) };
-        let Some(version) = head.get("kvb_dump") else { return Ok(()) };
+        let Ok(JsonRow { kvb_dump: Some(version), .. }) = serde_json::from_slice(&self.line) else {
+            return Ok(());
+        };
         if version != 1 {
             return Err(self.wrong("this version of a dump is not known; upgrade"));
         }
         self.has_end = true;
         self.is_pending = false;
-        for (name, value) in head {
+        let head: Option<Value> = serde_json::from_slice(&self.line).ok();
+        for (name, value) in head.as_ref().and_then(Value::as_object).into_iter().flatten() {
             if let Some(value) = value.as_str() {
                 self.settings.push((name.clone(), value.to_owned()));
             }
@@ -335,26 +415,27 @@ impl<R: BufRead> FormReader<R> {
         if self.line.is_empty() {
             return Ok(false);
         }
-        let row: Value = serde_json::from_slice(&self.line)
-            .map_err(|error| self.wrong(&format!("this is not JSON: {error}")))?;
-        if let Some(count) = row.get("end") {
-            return self.ended(count.as_u64());
+        if self.line.trim_ascii_start().starts_with(b"[") {
+            return Err(self.wrong(JSON_ROW));
         }
-        let bytes = |name: &str| {
-            let digits = row.get(name).and_then(Value::as_str)?;
-            from_hex(digits.strip_prefix("0x").unwrap_or(digits))
+        let row: JsonRow<'_> = serde_json::from_slice(&self.line).map_err(|error| {
+            match error.is_data() {
+                // It may repeat all that is in the line.
+                true => self.wrong(JSON_ROW),
+                false => self.wrong(&format!("this is not JSON: {error}")),
+            }
+        })?;
+        if let Some(count) = row.end {
+            return self.ended(Some(count));
+        }
+        let bytes = |digits: Option<Cow<'_, str>>| {
+            let digits = digits?;
+            from_hex(digits.strip_prefix("0x").unwrap_or(&digits))
         };
-        let (Some(key), Some(value)) = (bytes("key"), bytes("value")) else {
-            return Err(self.wrong("a row has `key` and `value` in hex"));
+        let (Some(key), Some(value)) = (bytes(row.key), bytes(row.value)) else {
+            return Err(self.wrong(JSON_ROW));
         };
-        entry.key = key;
-        entry.value = value;
-        entry.expires_at = match row.get("expires_at") {
-            None | Some(Value::Null) => None,
-            Some(until) => Some(until.as_u64().ok_or_else(|| {
-                self.wrong("`expires_at` is a number of nanoseconds since 1970, or null")
-            })?),
-        };
+        *entry = Entry { key, value, expires_at: row.expires_at };
         Ok(true)
     }
 
@@ -384,8 +465,7 @@ impl<R: BufRead> FormReader<R> {
             return Ok(false);
         }
         if self.line.starts_with(b"VERSION=") {
-            return Err(self
-                .wrong("another database begins here; dump one at a time, with mdb_dump -s NAME"));
+            return Err(self.wrong(SEVERAL));
         }
         entry.expires_at = None;
         entry.key = self.mdb_bytes()?;

@@ -4,7 +4,9 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use kvb::{AreaKind, Compression, HashKind, SegmentFacts, SegmentKind, Settings, Survey};
+use kvb::{
+    AreaKind, Compression, HashKind, Options, Reader, SegmentFacts, SegmentKind, Settings, Survey,
+};
 use serde_json::{Value, json};
 
 use super::{Session, map};
@@ -39,7 +41,9 @@ pub(super) struct Info {
 impl Info {
     pub(super) fn run(self, session: &mut Session<'_>) -> Done {
         let path = &self.bucket;
-        let reader = session.reader(path)?;
+        let options = Options::default().takes_increments(true);
+        let reader =
+            session.with_keys(path, &options, |options| Reader::open_with(path, options))?;
         let survey = reader.survey().map_err(about(path))?;
         session.tell(&survey_json(&survey), || {
             let mut text = summary(&survey);

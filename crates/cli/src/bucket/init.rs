@@ -1,6 +1,7 @@
 //! `kvb init`: a new bucket.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use kvb::{Bucket, Compression, HashKind, Options};
@@ -10,7 +11,8 @@ use super::Session;
 use super::open::KEY_VARIABLE;
 use crate::exit::{Done, Fail, about};
 use crate::input;
-use crate::secret::Secrets;
+use crate::interrupt;
+use crate::secret::{self, Secrets};
 
 /// Make a new bucket
 #[derive(Args)]
@@ -54,9 +56,9 @@ pub(super) struct Make {
     no_directories: bool,
     /// Encrypt the bucket with the key from --key-file, KVB_KEY or a prompt
     #[arg(long)]
-    encrypt: bool,
+    pub(super) encrypt: bool,
     /// The number that the bucket knows its key by
-    #[arg(long, value_name = "ID", requires = "encrypt")]
+    #[arg(long, value_name = "ID", requires = "encrypt", value_parser = secret::key_id)]
     key_id: Option<u64>,
 }
 
@@ -113,7 +115,7 @@ impl Make {
 
     fn encrypted(&self, session: &Session<'_>, path: &Path, options: Options) -> Done<Options> {
         if let Some(secrets) = session.secrets()? {
-            let id = self.key_id.unwrap_or_else(|| secrets.id_or(1));
+            let id = secrets.id_for(self.key_id)?;
             return Ok(options.encrypted(id).keys(secrets));
         }
         match Secrets::ask_new(path)? {
@@ -127,6 +129,11 @@ impl Make {
 fn refuse_key(session: &Session<'_>, options: Options) -> Done<Options> {
     if session.common.key_file.is_some() {
         return Err(Fail::usage("--key-file was given, and not --encrypt"));
+    }
+    if std::env::var_os(KEY_VARIABLE).is_some() {
+        let fail = Fail::usage(format!("{KEY_VARIABLE} is set, and --encrypt was not given"));
+        return Err(fail
+            .hint("add --encrypt, or unset the variable to make a bucket that is not encrypted"));
     }
     Ok(options)
 }
@@ -142,15 +149,38 @@ impl Init {
     pub(super) fn run(self, session: &mut Session<'_>) -> Done {
         let path = &self.bucket;
         let options = self.make.apply(session, path, Options::default())?;
-        let bucket = Bucket::create(path, options).map_err(|error| match error {
-            kvb::Error::Invalid(message) => Fail::usage(message),
-            error if is_missing_directory(&error) => {
-                Fail::failed(format!("there is no directory for {}", path.display()))
-            }
-            error => about(path)(error),
-        })?;
+        let bucket = create(path, options).map_err(about_new(path))?;
         bucket.close().map_err(about(path))?;
         session.tell(&json!({ "bucket": path.display().to_string() }), String::new)
+    }
+}
+
+/// Makes a bucket, which takes a while if it has much room for an index. Ctrl-C takes the unfinished file away again.
+fn create(path: &Path, options: Options) -> kvb::Result<Bucket> {
+    let is_taken = path.symlink_metadata().is_ok();
+    interrupt::listen();
+    let made = std::thread::scope(|scope| {
+        let making = scope.spawn(|| Bucket::create(path, options));
+        while !making.is_finished() {
+            std::thread::sleep(Duration::from_millis(1));
+            if interrupt::is_asked() && !is_taken {
+                let _ = std::fs::remove_file(path);
+                interrupt::end("kvb: interrupted; nothing was made");
+            }
+        }
+        making.join()
+    });
+    made.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// What an error means to whoever makes a bucket.
+pub(super) fn about_new(path: &Path) -> impl Fn(kvb::Error) -> Fail + '_ {
+    move |error| match error {
+        kvb::Error::Invalid(message) => Fail::usage(message),
+        error if is_missing_directory(&error) => {
+            Fail::failed(format!("there is no directory for {}", path.display()))
+        }
+        error => about(path)(error),
     }
 }
 

@@ -47,17 +47,17 @@ pub(super) struct Inspect {
 impl Inspect {
     pub(super) fn run(self, session: &mut Session<'_>) -> Done {
         let path = &self.bucket;
-        let at = match (&self.offset, &self.key) {
-            (Some(at), _) => *at,
+        let found = match (self.offset, &self.key) {
+            (Some(at), _) => session
+                .with_keys(path, &Options::default(), |options| kvb::inspect(path, options, at))?,
             (None, Some(key)) => {
-                let key = Input::new(self.text).read("key", key)?;
+                let key = Input::new(self.text).key("key", key)?;
                 let reader = session.reader(path)?;
-                locate(&reader, &key, path)?
+                let at = locate(&reader, &key, path)?;
+                reader.inspect(at).map_err(about(path))?
             }
             (None, None) => return Err(Fail::usage("give a byte of the file, or --key")),
         };
-        let found = session
-            .with_keys(path, &Options::default(), |options| kvb::inspect(path, options, at))?;
         session.tell(&as_json(&found), || as_text(&found))
     }
 }

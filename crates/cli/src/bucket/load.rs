@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::Session;
 use super::form::{Entry, FormReader};
-use super::init::Make;
+use super::init::{Make, about_new};
 use crate::bar::Bar;
 use crate::exit::{Done, Fail, about};
 use crate::{interrupt, show};
@@ -65,8 +65,7 @@ impl Load {
         };
         interrupt::listen();
         let mut rows = FormReader::open(BufReader::with_capacity(256 << 10, input))?;
-        let is_new = !path.exists();
-        let bucket = self.bucket(session, &rows.settings)?;
+        let (bucket, is_new) = self.bucket(session, &rows.settings)?;
         rows.set_value_max(bucket.survey().map_err(about(path))?.settings.max_value.into());
         let bar = Bar::bytes("loading", total, session.common.quiet);
         let start = Instant::now();
@@ -102,18 +101,21 @@ impl Load {
         })
     }
 
-    /// The bucket to load into.
-    fn bucket(&self, session: &Session<'_>, settings: &[(String, String)]) -> Done<Bucket> {
+    /// The bucket to load into, and whether it was made for that.
+    fn bucket(&self, session: &Session<'_>, settings: &[(String, String)]) -> Done<(Bucket, bool)> {
         let path = &self.bucket;
         let options = Options::default().durability(Durability::Relaxed);
         if path.exists() || self.no_create {
-            return session.writer(path, &options);
+            let bucket = session.writer(path, &options)?;
+            let key_id = bucket.survey().map_err(about(path))?.settings.key_id;
+            if self.make.encrypt && key_id.is_none() {
+                let fail = format!("{} is there already, and is not encrypted", path.display());
+                return Err(Fail::usage(fail).hint("`kvb rekey encrypt` encrypts it"));
+            }
+            return Ok((bucket, false));
         }
         let options = self.make.apply(session, path, options_of(settings, options))?;
-        Bucket::create(path, options).map_err(|error| match error {
-            kvb::Error::Invalid(message) => Fail::usage(message),
-            error => about(path)(error),
-        })
+        Ok((Bucket::create(path, options).map_err(about_new(path))?, true))
     }
 }
 

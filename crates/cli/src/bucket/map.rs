@@ -18,7 +18,7 @@ pub(super) fn draw(survey: &Survey) -> String {
     let page_size = survey.settings.page_size.max(1);
     let pages = survey.file_bytes / page_size;
     let cells = pages.clamp(1, COLUMNS * ROWS);
-    let has_color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let has_color = show::has_colors(std::io::stdout().is_terminal());
     let live: HashMap<u64, f64> =
         survey.segments.iter().map(|facts| (facts.at, facts.live_ratio())).collect();
     let mut seen: Vec<(char, &'static str)> = Vec::new();

@@ -30,26 +30,15 @@ impl Session<'_> {
         Secrets::given(self.common.key_file.as_deref(), KEY_VARIABLE)
     }
 
-    /// Does something that may need keys: with those the user gave, and else again with one that is asked for.
+    /// Does something that may need keys: with those the user gave, and again with others that are asked for.
     pub(super) fn with_keys<T>(
         &self,
         path: &Path,
         options: &Options,
         mut task: impl FnMut(Options) -> kvb::Result<T>,
     ) -> Done<T> {
-        let given = self.secrets()?;
-        let options = match &given {
-            Some(secrets) => options.clone().keys(secrets.clone()),
-            None => options.clone(),
-        };
-        let result = match task(options.clone()) {
-            Err(Error::KeyMissing { id }) if given.is_none() => match Secrets::ask(path, id)? {
-                Some(secrets) => task(options.keys(secrets)),
-                None => Err(Error::KeyMissing { id }),
-            },
-            result => result,
-        };
-        result.map_err(about(path))
+        let mut secrets = self.secrets()?.unwrap_or_default();
+        ask_for_missing(path, &mut secrets, |secrets| task(with(options.clone(), secrets)))
     }
 
     /// Opens a bucket for reading, beside a writer or without one.
@@ -60,5 +49,31 @@ impl Session<'_> {
     /// Opens a bucket for writing.
     pub(super) fn writer(&self, path: &Path, options: &Options) -> Done<Bucket> {
         self.with_keys(path, options, |options| Bucket::open(path, options))
+    }
+}
+
+/// Options that have these keys, if there are any: a bucket that is not encrypted takes none.
+pub(super) fn with(options: Options, secrets: &Secrets) -> Options {
+    if secrets.is_empty() { options } else { options.keys(secrets.clone()) }
+}
+
+/// Does something with keys, and again with those that turn out to be missing, as long as somebody knows them.
+pub(super) fn ask_for_missing<T>(
+    path: &Path,
+    secrets: &mut Secrets,
+    mut task: impl FnMut(&Secrets) -> kvb::Result<T>,
+) -> Done<T> {
+    let mut asked = Vec::new();
+    loop {
+        let result = task(secrets);
+        if let Err(Error::KeyMissing { id }) = &result
+            && !asked.contains(id)
+            && let Some(more) = Secrets::ask(path, *id, !asked.is_empty())?
+        {
+            asked.push(*id);
+            *secrets = std::mem::take(secrets).or(more);
+            continue;
+        }
+        return result.map_err(about(path));
     }
 }

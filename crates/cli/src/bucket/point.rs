@@ -43,8 +43,8 @@ pub(super) struct Put {
 impl Put {
     pub(super) fn run(self, session: &mut Session<'_>) -> Done {
         let mut input = Input::new(self.text);
-        let key = input.read("key", &self.key)?;
-        let value = input.read("value", &self.value)?;
+        let key = input.key("key", &self.key)?;
+        let value = input.value(&self.value)?;
         let path = &self.bucket;
         if self.ttl.is_some_and(|ttl| ttl.is_zero() || ttl.as_secs() > u64::from(u32::MAX)) {
             return Err(Fail::usage("--ttl is from 1 second to 4294967295 seconds"));
@@ -84,7 +84,7 @@ pub(super) struct Get {
 
 impl Get {
     pub(super) fn run(self, session: &mut Session<'_>) -> Done {
-        let key = Input::new(self.text).read("key", &self.key)?;
+        let key = Input::new(self.text).key("key", &self.key)?;
         let path = &self.bucket;
         let reader = session.reader(path)?;
         if session.common.json {
@@ -124,7 +124,7 @@ pub(super) struct Exists {
 
 impl Exists {
     pub(super) fn run(self, session: &mut Session<'_>) -> Done {
-        let key = Input::new(self.text).read("key", &self.key)?;
+        let key = Input::new(self.text).key("key", &self.key)?;
         let path = &self.bucket;
         let exists = session.reader(path)?.exists(&key).map_err(about(path))?;
         session.tell(&json!({ "key": to_hex(&key), "exists": exists }), String::new)?;
@@ -154,7 +154,7 @@ pub(super) struct Del {
 
 impl Del {
     pub(super) fn run(self, session: &mut Session<'_>) -> Done {
-        let key = Input::new(self.text).read("key", &self.key)?;
+        let key = Input::new(self.text).key("key", &self.key)?;
         let path = &self.bucket;
         let bucket = session.writer(path, &Options::default())?;
         let deleted = bucket.delete(&key).map_err(about(path))?;

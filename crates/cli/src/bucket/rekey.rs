@@ -9,6 +9,7 @@ use serde_json::json;
 use super::Session;
 use super::care::beside_bar;
 use super::init::no_key;
+use super::open::{ask_for_missing, with};
 use crate::bar::Bar;
 use crate::exit::{Done, Fail, about};
 use crate::secret::{self, Secrets};
@@ -29,7 +30,7 @@ pub(super) struct Keygen {
     /// The file to make; it must not exist
     file: PathBuf,
     /// The number that buckets know the key by
-    #[arg(long)]
+    #[arg(long, value_parser = secret::key_id)]
     id: Option<u64>,
 }
 
@@ -77,7 +78,7 @@ struct Encrypt {
     /// The bucket
     bucket: PathBuf,
     /// The number that the bucket knows the key by
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = secret::key_id)]
     key_id: Option<u64>,
 }
 
@@ -106,7 +107,7 @@ struct Rotate {
     #[arg(long, value_name = "FILE")]
     new_key_file: Option<PathBuf>,
     /// The number that the bucket knows the new key by. Default: one more than the old one
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = secret::key_id)]
     new_key_id: Option<u64>,
 }
 
@@ -125,7 +126,7 @@ impl Encrypt {
         let path = &self.bucket;
         refuse_unless(path, false)?;
         let (id, secrets) = match session.secrets()? {
-            Some(secrets) => (self.key_id.unwrap_or_else(|| secrets.id_or(1)), secrets),
+            Some(secrets) => (secrets.id_for(self.key_id)?, secrets),
             None => Secrets::ask_new(path)?.ok_or_else(no_key)?,
         };
         remake(session, path, Options::default(), |options| options.encrypted(id).keys(secrets))
@@ -188,7 +189,7 @@ fn refuse_unless(path: &Path, is_encrypted: bool) -> Done {
 impl Rotate {
     fn run(self, session: &mut Session<'_>) -> Done {
         let path = &self.bucket;
-        let old_id = match kvb::Reader::open(path) {
+        let current = match kvb::Reader::open(path) {
             Err(Error::KeyMissing { id }) => id,
             Ok(_) => {
                 let fail = format!("{} is not encrypted, and nothing was changed", path.display());
@@ -196,32 +197,22 @@ impl Rotate {
             }
             Err(error) => return Err(about(path)(error)),
         };
-        let old = match session.secrets()? {
-            Some(secrets) => secrets,
-            None => Secrets::ask(path, old_id)?
-                .ok_or_else(|| about(path)(Error::KeyMissing { id: old_id }))?,
+        let mut keys = session.secrets()?.unwrap_or_default();
+        let new = Secrets::given(self.new_key_file.as_deref(), NEW_KEY_VARIABLE)?;
+        let wanted = self.new_key_id.or_else(|| new.as_ref().and_then(Secrets::id));
+        let is_wanted = wanted.is_none_or(|id| id == current);
+        let begun =
+            new.as_ref().filter(|_| is_wanted).and_then(|new| begun(path, current, new, &keys));
+        let is_begun = begun.is_some();
+        keys = begun.unwrap_or(keys);
+        let old_id = ask_for_missing(path, &mut keys, |keys| old_id(path, keys))?;
+        let (new_id, keys) = if old_id.is_some() && (is_begun || new.is_none() && is_wanted) {
+            (current, keys)
+        } else {
+            let (id, new) = self.new_key(new, wanted, current)?;
+            (id, new.or(keys))
         };
-        let given = Secrets::given(self.new_key_file.as_deref(), NEW_KEY_VARIABLE)?;
-        let (new_id, new) = match given {
-            Some(secrets) => {
-                let next = old_id.checked_add(1).filter(|id| *id < 1 << 63).unwrap_or(1);
-                let id = self.new_key_id.unwrap_or_else(|| secrets.id_or(next));
-                (id, secrets.only_as(id))
-            }
-            None => Secrets::ask_new(path)?.ok_or_else(|| {
-                Fail::usage("to rotate, a new key is needed").hint(format!(
-                    "give --new-key-file FILE (`kvb keygen FILE` makes one), set {NEW_KEY_VARIABLE}, or run this in a terminal to be asked for a passphrase"
-                ))
-            })?,
-        };
-        if new_id == old_id {
-            return Err(Fail::usage(format!(
-                "the bucket knows a key by the number {new_id} already"
-            ))
-            .hint("give another one with --new-key-id"));
-        }
-        let options = Options::default().keys(new.or(old));
-        let bucket = kvb::Bucket::open(path, options).map_err(about(path))?;
+        let bucket = kvb::Bucket::open(path, Options::default().keys(keys)).map_err(about(path))?;
         let total = bucket.stats().map_err(about(path))?.bytes_live;
         let done = beside_bar(&bucket, "encrypting", total, session.common.quiet, || {
             bucket.rotate_key(new_id)
@@ -249,4 +240,50 @@ impl Rotate {
         Err(Fail::failed("somebody still reads what is under the old key, so both keys are needed")
             .hint("run the same command again when they are done"))
     }
+
+    /// The key to rotate to, and its id.
+    fn new_key(
+        &self,
+        given: Option<Secrets>,
+        wanted: Option<u64>,
+        current: u64,
+    ) -> Done<(u64, Secrets)> {
+        let Some(given) = given else {
+            return Secrets::ask_new(&self.bucket)?.ok_or_else(|| {
+                Fail::usage("to rotate, a new key is needed").hint(format!(
+                    "give --new-key-file FILE (`kvb keygen FILE` makes one), set {NEW_KEY_VARIABLE}, or run this in a terminal to be asked for a passphrase"
+                ))
+            });
+        };
+        let next = current.checked_add(1).filter(|id| !secret::is_of_passphrase(*id));
+        let id = wanted.or(next).unwrap_or(1);
+        if id == current {
+            let fail = Fail::usage(format!("the bucket knows a key by the number {id} already"));
+            return Err(fail.hint("give another one with --new-key-id"));
+        }
+        let new = given.only_as(id);
+        if new.has(id) { Ok((id, new)) } else { Err(secret::none_of(id)) }
+    }
+}
+
+/// If a rotation to this very key was begun and did not get to its end, the bucket is under it already. Then these are the
+/// keys that open it; one that the user did not give may still be missing.
+fn begun(path: &Path, current: u64, new: &Secrets, keys: &Secrets) -> Option<Secrets> {
+    let new = new.clone().only_as(current);
+    if !new.has(current) {
+        return None;
+    }
+    let both = new.or(keys.clone());
+    let is_begun = match old_id(path, &both) {
+        Ok(old) => old.is_some(),
+        Err(Error::KeyMissing { .. }) => true,
+        Err(_) => false,
+    };
+    is_begun.then_some(both)
+}
+
+/// The id of the key that a bucket is still under, beside the one it is being rotated to.
+fn old_id(path: &Path, keys: &Secrets) -> kvb::Result<Option<u64>> {
+    let reader = kvb::Reader::open_with(path, with(Options::default(), keys))?;
+    Ok(reader.survey()?.settings.old_key_id)
 }

@@ -62,7 +62,7 @@ impl Scan {
         let path = &self.bucket;
         let mut input = Input::new(self.text);
         let mut key = |name, argument: &Option<OsString>| {
-            argument.as_ref().map(|argument| input.read(name, argument)).transpose()
+            argument.as_ref().map(|argument| input.key(name, argument)).transpose()
         };
         let prefix = key("prefix", &self.prefix)?.unwrap_or_default();
         let from = key("first key", &self.from)?;

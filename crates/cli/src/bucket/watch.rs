@@ -42,12 +42,15 @@ impl Watch {
         let mut before = (Instant::now(), reader.stats().map_err(about(path))?);
         let mut lines = 0;
         loop {
-            let until = before.0 + self.interval;
-            while Instant::now() < until && !interrupt::is_asked() {
-                std::thread::sleep((until - Instant::now()).min(Duration::from_millis(50)));
-            }
-            if interrupt::is_asked() {
-                return Ok(());
+            loop {
+                if interrupt::is_asked() {
+                    return Ok(());
+                }
+                let left = self.interval.saturating_sub(before.0.elapsed());
+                if left.is_zero() {
+                    break;
+                }
+                std::thread::sleep(left.min(Duration::from_millis(50)));
             }
             let now = (Instant::now(), reader.stats().map_err(about(path))?);
             let survey = reader.survey().map_err(about(path))?;
