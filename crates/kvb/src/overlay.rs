@@ -28,7 +28,7 @@ pub(crate) const DELETE_BIT: u64 = 1 << 63;
 /// Keys of one hash that are compared in turn.
 const FLOOD: usize = 8;
 /// So many slots are looked at quickly.
-const SMALL: usize = 64 << 10;
+const SMALL: usize = 4 << 10;
 
 /// Which commits a reader may see.
 #[derive(Clone, Copy, Debug)]
