@@ -204,7 +204,7 @@ impl Plan {
         let mut salvage = Salvage {
             hash: fixed.as_ref().map(Fixed::hash),
             session_salts: remains.session_salts.clone(),
-            commit_seqno: durable.max(1),
+            commit_seqno: remains.root.as_ref().map(|_| durable.max(1)),
             image: remains.root.as_ref().and_then(|root| image(&log, root)),
             journaled: remains.root.as_ref().map_or_else(Vec::new, |root| journaled(&log, root)),
             ..Salvage::new(&log, remains.geometry, remains.uuid)

@@ -83,8 +83,8 @@ pub(crate) struct Salvage<'a> {
     pub(crate) hash: Option<KeyHash>,
     /// What salts may have been made of.
     pub(crate) session_salts: Vec<[u8; 16]>,
-    /// The last commit that is known of.
-    pub(crate) commit_seqno: u64,
+    /// The last commit that is known of, if any is.
+    pub(crate) commit_seqno: Option<u64>,
     /// The index image, whose slots tell where records start.
     pub(crate) image: Option<Image>,
     /// Where the ring says that records start.
@@ -150,7 +150,7 @@ impl<'a> Salvage<'a> {
             uuid,
             hash: None,
             session_salts: Vec::new(),
-            commit_seqno: 1,
+            commit_seqno: None,
             image: None,
             journaled: Vec::new(),
             starts: OnceCell::new(),
@@ -197,7 +197,10 @@ impl Salvage<'_> {
         let bytes = self.log.bytes(start, SegmentHeader::SIZE);
         let header = bytes.and_then(SegmentHeader::decode);
         let header = header.filter(|header| header.kind() == Some(Kind::Data));
-        if header.is_none() && site.may_be_unused && !self.looks_used(start, len) {
+        // The last page of the file is a superblock's.
+        let is_at_end = site.seg_id.is_none() && start + len >= self.log.len();
+        let room = if is_at_end { len - self.geometry.page_size } else { len };
+        if header.is_none() && site.may_be_unused && self.is_empty_from(start, start + len, room) {
             return;
         }
         let seg_id = site.seg_id.or_else(|| header.map(|header| header.seg_id.get()));
@@ -206,20 +209,15 @@ impl Salvage<'_> {
             self.lose(start, len, None, "the salt of the segment is lost, and with it all records");
             return;
         }
-        if let Some(entries) = side.as_ref().and_then(|side| side.run.as_ref()) {
-            let base = side.as_ref().map_or(0, |side| side.base_seqno);
-            return self.take_by_run(start, len, entries, base);
+        let (found, lost) = (self.found.len(), self.lost.len());
+        let is_taken = side.is_some_and(|side| self.take_by_side(start, len, &side));
+        // With header and table lost, the side data may be of a segment that was here before: then it fits nothing.
+        let is_guess = header.is_none() && site.record_count.is_none();
+        if is_taken && !(is_guess && self.found.len() == found) {
+            return;
         }
-        if let Some(places) = side.as_ref().and_then(|side| side.places.as_ref()) {
-            return self.take_by_places(start, len, places);
-        }
+        self.lost.truncate(lost);
         self.take_in_turn(start, len, seg_id, header.as_ref());
-    }
-
-    /// True if the place of a first record has anything in it.
-    fn looks_used(&self, start: u64, len: u64) -> bool {
-        let len = usize::try_from(len.min(512)).unwrap_or(0);
-        self.log.bytes(start, len).is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0))
     }
 
     fn lose(&mut self, at: u64, len: u64, seqno: Option<u64>, meaning: &'static str) {
@@ -239,6 +237,16 @@ impl Salvage<'_> {
             is_moved: record.is_moved(),
             is_commit: record.is_commit(),
         });
+    }
+
+    /// Takes what side data names, if it has anything that names records.
+    fn take_by_side(&mut self, start: u64, len: u64, side: &Side) -> bool {
+        match (&side.run, &side.places) {
+            (Some(entries), _) => self.take_by_run(start, len, entries, side.base_seqno),
+            (None, Some(places)) => self.take_by_places(start, len, places),
+            (None, None) => return false,
+        }
+        true
     }
 
     /// Where every record is, as the run says.
@@ -320,7 +328,10 @@ impl Salvage<'_> {
                 at += record.header.record_len();
                 continue;
             }
-            if footer.is_none() && self.is_empty_from(start + at, start + len) {
+            // Zeros are the end of what was written only if nothing is known to come behind them.
+            let is_last = self.commit_seqno.is_some_and(|commit| last_seqno >= Some(commit));
+            let room = if is_last { RECORD_MIN } else { len };
+            if footer.is_none() && self.is_empty_from(start + at, start + len, room) {
                 return;
             }
             // A header that holds tells where the next record is, whatever became of this one.
@@ -361,10 +372,10 @@ impl Salvage<'_> {
         self.log.record_within(paddr, room).is_some()
     }
 
-    /// True if nothing was written from a byte on.
-    fn is_empty_from(&self, from: u64, to: u64) -> bool {
-        let len = usize::try_from((to - from).min(RECORD_MIN)).unwrap_or(0);
-        self.log.bytes(from, len).is_none_or(|bytes| bytes.iter().all(|byte| *byte == 0))
+    /// True if nothing was written from a byte on, as far as one looks.
+    fn is_empty_from(&self, from: u64, to: u64, room: u64) -> bool {
+        let bytes = self.log.bytes_at_most(from, (to - from).min(room));
+        bytes.is_none_or(|bytes| bytes.iter().all(|byte| *byte == 0))
     }
 
     /// The next place behind the damage at `at` from which on there are records again.
@@ -435,8 +446,8 @@ impl Salvage<'_> {
                 }
                 // The end of what was written: behind it is nothing, or what was there before.
                 _ => {
-                    let is_empty = self.is_empty_from(start + at, end + start);
-                    break anchors.is_empty() && (is_empty || last >= self.commit_seqno);
+                    let is_empty = self.is_empty_from(start + at, end + start, RECORD_MIN);
+                    break anchors.is_empty() && (is_empty || Some(last) >= self.commit_seqno);
                 }
             }
         };

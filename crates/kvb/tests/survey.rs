@@ -537,7 +537,7 @@ fn copies_and_what_repair_saves_are_surveyed_whole() {
         let damaged = bucket.survey().unwrap().segments[0].clone();
         bucket.close().unwrap();
         let restored: Arc<dyn Disk> = Arc::new(MemoryDisk::new());
-        let (to, files) = (Arc::clone(&restored), [Arc::clone(&full), part]);
+        let (to, files) = (Arc::clone(&restored), [Arc::clone(&full), Arc::clone(&part)]);
         kvb::restore_on(&files, to, story.env(), options.clone(), &mut quiet).unwrap();
         let mut file = story.disk.to_bytes();
         file[size(damaged.at + 100)] ^= 1;
@@ -546,12 +546,16 @@ fn copies_and_what_repair_saves_are_surveyed_whole() {
         let to = Some(Arc::clone(&mended));
         let report = kvb::repair_on(source, to, story.env(), options.clone(), &mut quiet).unwrap();
         assert!(!report.is_sound, "{name}");
-        for (what, disk) in [("backup", full), ("restored", restored), ("repaired", mended)] {
+        let copies =
+            [("backup", full), ("increment", part), ("restored", restored), ("repaired", mended)];
+        let opening = options.clone().takes_increments(true);
+        for (what, disk) in copies {
             let context = format!("{name}, {what}");
             let mut file = vec![0; size(disk.len().unwrap())];
             disk.read_at(0, &mut file).unwrap();
-            let reader = Reader::open_on_with(disk, story.env(), options.clone()).unwrap();
+            let reader = Reader::open_on_with(disk, story.env(), opening.clone()).unwrap();
             let survey = reader.survey().unwrap();
+            assert_eq!(survey.is_increment, what == "increment", "{context}");
             check(&survey, &context);
             check_stats(&survey, &reader.stats().unwrap(), &context);
             check_free(&survey, &reader.stats().unwrap(), &context);

@@ -2,12 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
+#[path = "support/forge.rs"]
+mod forge;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use host::{Env, Keep, ManualEnv, MemoryDisk, SimDisk};
+use kvb::format::extension::{self, Extension};
 use kvb::format::meta::{self, Meta};
 use kvb::format::record::RecordHeader;
+use kvb::format::roster;
 use kvb::format::run::RunEntry;
 use kvb::format::superblock::Superblock;
 use kvb::{Bucket, Compact, Durability, Key, Keyring, Options, Reader, RepairTo};
@@ -350,4 +355,63 @@ fn nothing_secret_is_printed() {
     let at = text.find("hash_key");
     let shown = at.map(|at| text[at..].chars().take(100).collect::<String>());
     assert_eq!(shown, None);
+}
+
+/// A bucket with segments of every kind, in which both superblocks say something else, with checksums that hold.
+fn forged(change: impl Fn(&mut [u8])) -> Vec<u8> {
+    let disk = MemoryDisk::new();
+    let bucket = Bucket::create_on(Arc::new(disk.reopen()), env(), synced()).unwrap();
+    for round in 0..3_u32 {
+        for row in 0..50_u32 {
+            bucket.put(format!("row {row}"), round.to_le_bytes()).unwrap();
+        }
+        bucket.compact(Compact::Full).unwrap();
+    }
+    bucket.put(b"last", b"1").unwrap();
+    bucket.close().unwrap();
+    let mut file = disk.to_bytes();
+    for at in [0, file.len() - forge::PAGE] {
+        change(&mut file[at..at + forge::PAGE]);
+        forge::repair_page(&mut file, at);
+    }
+    file
+}
+
+fn put_word(page: &mut [u8], at: usize, value: u64) {
+    page[at..at + 8].copy_from_slice(&value.to_le_bytes());
+}
+
+#[test]
+fn pages_past_all_bytes_are_damage() {
+    let of = |name: &str| {
+        let field = Extension::LAYOUT.iter().find(|field| field.name == name).unwrap();
+        extension::OFFSET + field.offset
+    };
+    // The first extent that is named stands behind the roster's head.
+    let places = [of("book_start_page"), of("table_start_page"), roster::OFFSET + 32];
+    for value in [1 << 62, u64::MAX - 1, u64::MAX] {
+        for at in places {
+            let file = forged(|page| put_word(page, at, value));
+            let disk = || Arc::new(MemoryDisk::from_bytes(file.clone()));
+            // Whatever they say, they say it.
+            let _ = Reader::open_on(disk(), env()).map(|reader| reader.survey());
+            let _ = kvb::verify_on(disk(), env(), plain(), &mut quiet);
+            assert!(Bucket::open_on(disk(), env(), plain()).is_err(), "{value:x} at {at}");
+            let target =
+                Some(MemoryDisk::new()).map(|disk| -> Arc<dyn host::Disk> { Arc::new(disk) });
+            let done = kvb::repair_on(disk(), target, env(), plain(), &mut quiet).unwrap();
+            assert_eq!(done.keys, 51, "{value:x} at {at}");
+        }
+    }
+}
+
+#[test]
+fn nobody_writes_where_ids_were_given_out_that_are_still_to_come() {
+    let next = Extension::LAYOUT.iter().find(|field| field.name == "next_seg_id").unwrap();
+    let file = forged(|page| put_word(page, extension::OFFSET + next.offset, 2));
+    let disk = || Arc::new(MemoryDisk::from_bytes(file.clone()));
+    assert!(Bucket::open_on(disk(), env(), plain()).is_err());
+    let target: Arc<dyn host::Disk> = Arc::new(MemoryDisk::new());
+    let done = kvb::repair_on(disk(), Some(target), env(), plain(), &mut quiet).unwrap();
+    assert_eq!(done.keys, 51);
 }

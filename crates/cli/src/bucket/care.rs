@@ -23,7 +23,8 @@ Examples:
   kvb compact bucket.kvb                        what is worth it
   kvb compact bucket.kvb --full                 everything, into one run in key order
 
-A bucket in use compacts itself. Ctrl-C leaves it valid; what was compacted so far stays so.")]
+Expired records go an hour after their time, in case a clock is wrong. A bucket in use compacts itself. Ctrl-C leaves it
+valid; what was compacted so far stays so.")]
 pub(super) struct Compact {
     /// The bucket
     bucket: PathBuf,

@@ -18,7 +18,8 @@ Examples:
   kvb stats bucket.kvb --json | jq .keys
   kvb stats bucket.kvb --prometheus             for a textfile collector
 
-Epoch and commit_seqno only grow: whoever notes them notices when an older copy of the file was put in its place.")]
+Keys that have expired count as long as compaction has not dropped them. Epoch and commit_seqno only grow: whoever notes them
+notices when an older copy of the file was put in its place.")]
 pub(super) struct Stats {
     /// The bucket
     bucket: PathBuf,
