@@ -235,7 +235,8 @@ impl Datadir {
         let _lock = self.lock()?;
         let kind = self.engine_kind()?;
         let engine = kind.open(&self.path.join(DATABASE).join(kind.file()))?;
-        migrate::migrate(&*engine, &*self.home(), self.chain_id, dry_run, progress)
+        let (home, chain_id) = (self.home(), self.chain_id);
+        migrate::migrate_on(&*engine, &*home, chain_id, dry_run, migrate::BATCH_BYTES, progress)
     }
 
     /// Makes the chain from an export. If `expected` is given, its set must have that hash.

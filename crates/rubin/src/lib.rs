@@ -40,7 +40,7 @@ pub use hash::{Hash, NotAHash, from_hex, to_hex};
 pub use header::Header;
 pub use index::{BlockIndex, Status};
 pub use manifest::{Manifest, SCHEMA_VERSION, Tip};
-pub use migrate::{MIGRATIONS, Migrated, Migration};
+pub use migrate::{MIGRATIONS, Migrated, Migration, migrate_on};
 pub use outpoint::Outpoint;
 pub use set_hash::{SetHash, TAG, utxo_set_hash};
 pub use transaction::Transaction;

@@ -16,8 +16,8 @@ use crate::tables::{META, UNDO, UTXO};
 
 /// Where a step notes how far it came.
 const CURSOR: &[u8] = b"migration_cursor";
-/// Rows changed in one batch.
-const BATCH_ROWS: usize = 10_000;
+/// Bytes of rows changed in one batch.
+pub(crate) const BATCH_BYTES: usize = 4 << 20;
 
 /// How a row becomes one of the next version.
 type Change = fn(&[u8]) -> Result<Vec<u8>, Malformed>;
@@ -96,12 +96,14 @@ fn undo_0_to_1(bytes: &[u8]) -> Result<Vec<u8>, Malformed> {
     Ok(writer.finish())
 }
 
-/// Brings a chain to this version. With `dry_run` nothing is changed, and every row is only tried.
-pub(crate) fn migrate(
+/// Brings a chain in an engine of the caller's to this version, so many bytes at a time. With `dry_run` nothing is changed, and
+/// every row is only tried.
+pub fn migrate_on(
     engine: &dyn Engine,
     home: &dyn Dir,
     chain_id: Hash,
     dry_run: bool,
+    batch_bytes: usize,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Migrated, Error> {
     let mut manifest =
@@ -119,7 +121,7 @@ pub(crate) fn migrate(
         let step = MIGRATIONS.iter().find(|step| step.from == version);
         let step = step.ok_or(Error::OlderSchema { found, supported })?;
         done.steps.push(step.about);
-        done.rows += run(engine, step, dry_run, progress)?;
+        done.rows += run(engine, step, dry_run, batch_bytes, progress)?;
         if !dry_run {
             manifest.schema_version = version + 1;
             // Order: the version is raised when every row is of it, and the note of how far it came goes after that.
@@ -150,6 +152,7 @@ fn run(
     engine: &dyn Engine,
     step: &Migration,
     dry_run: bool,
+    batch_bytes: usize,
     progress: &mut dyn FnMut(u64),
 ) -> Result<u64, Error> {
     let (first, mut last) = cursor(engine, step)?;
@@ -163,14 +166,18 @@ fn run(
                     false => Bound::Excluded(last.as_slice()),
                 };
                 let mut batch = Batch::new();
-                let (mut count, mut end) = (0, Vec::new());
-                for row in snapshot.scan(*table, (from, Bound::Unbounded))?.take(BATCH_ROWS) {
+                let (mut count, mut bytes, mut end) = (0, 0, Vec::new());
+                for row in snapshot.scan(*table, (from, Bound::Unbounded))? {
                     let (key, value): (Bytes<'_>, Bytes<'_>) = row?;
                     let changed =
                         change(&value).map_err(|wrong| Error::damaged(*table, &key, wrong))?;
                     batch.put(*table, &key, &changed);
+                    bytes += key.len() + changed.len();
                     end = key.into_owned();
                     count += 1;
+                    if bytes >= batch_bytes {
+                        break;
+                    }
                 }
                 (batch, count, end)
             };
