@@ -14,8 +14,8 @@ use crate::error::Error;
 use crate::hash::Hash;
 use crate::index::{BlockIndex, Status};
 use crate::manifest::Tip;
-use crate::store::Store;
-use crate::tables::{BLOCKS, HEADERS, INDEX, REASONS};
+use crate::store::{REORG_TARGET, Store};
+use crate::tables::{BLOCKS, HEADERS, INDEX, META, REASONS};
 use crate::work::Work;
 
 /// What became of a block.
@@ -183,7 +183,10 @@ impl Chain {
         if prev_hash == state.tip.hash {
             return self.extend(state, block, tip);
         }
-        self.store(block, &index(height, Status::Unknown, work), None)?;
+        // Order: the target goes with the block, so that a chain that is cut off here goes over to it when it is opened.
+        let mut batch = Batch::new();
+        batch.put(META, REORG_TARGET, tip.hash.as_bytes());
+        self.store_with(batch, block, &index(height, Status::Unknown, work), None)?;
         self.choose(state, tip.hash)
     }
 
@@ -251,7 +254,17 @@ impl Chain {
         index: &BlockIndex,
         reason: Option<Code>,
     ) -> Result<(), Error> {
-        let mut batch = Batch::new();
+        self.store_with(Batch::new(), block, index, reason)
+    }
+
+    /// The same, with a batch of what else belongs to it.
+    fn store_with(
+        &self,
+        mut batch: Batch,
+        block: &Block<'_>,
+        index: &BlockIndex,
+        reason: Option<Code>,
+    ) -> Result<(), Error> {
         put_block(&mut batch, block, index);
         match reason {
             Some(code) => batch.put(REASONS, block.hash.as_bytes(), code.as_str().as_bytes()),

@@ -84,8 +84,8 @@ impl Chain {
         let headers = HeaderWindow::default();
         let state = Mutex::new(State { tip, utxo_count, orphans, headers });
         let chain = Chain { engine, home, validator, genesis, state, gate: RwLock::new(()) };
-        chain.recover(&manifest.tip, target)?;
-        chain.check_tip(&manifest.tip)?;
+        chain.recover(&manifest.tip, target).map_err(inconsistent)?;
+        chain.check_tip(&manifest.tip).map_err(inconsistent)?;
         // A block whose manifest was lost is on the way to somewhere too.
         for target in target.into_iter().chain([applied]) {
             chain.finish_reorg(target)?;
@@ -122,7 +122,7 @@ impl Chain {
                 headers: HeaderWindow::default(),
             });
             let chain = Chain { engine, home, validator, genesis, state, gate: RwLock::new(()) };
-            chain.check_tip(&manifest.tip)?;
+            chain.check_tip(&manifest.tip).map_err(inconsistent)?;
             return Ok(chain);
         }
         Err(Error::Inconsistent(
@@ -222,6 +222,22 @@ impl Chain {
             self.go_to_best(&mut state, target)?;
         }
         Ok(())
+    }
+}
+
+/// What the manifest's block needs and the database does not have was lost: the two do not fit together.
+fn inconsistent(error: Error) -> Error {
+    match error {
+        Error::IndexMissing(hash) => {
+            Error::Inconsistent(format!("the index does not know block {hash}"))
+        }
+        Error::UndoMissing(hash) => {
+            Error::Inconsistent(format!("there is no undo record of block {hash}"))
+        }
+        Error::BlockMissing(hash) => {
+            Error::Inconsistent(format!("the bytes of block {hash} are not there"))
+        }
+        other => other,
     }
 }
 
