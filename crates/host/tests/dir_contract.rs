@@ -180,3 +180,27 @@ fn one_disk_losing_power_stops_the_directory() {
     assert!(dir.disk("c").is_none());
     assert_eq!(dir.after_power_loss(1).names().unwrap(), ["a", "b"]);
 }
+
+#[test]
+fn directories_are_made_with_those_above_them() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("a/b/c");
+    for _ in 0..2 {
+        FileDir::make(&path).unwrap();
+        assert!(path.is_dir());
+    }
+    std::fs::write(place.path().join("a/file"), b"1").unwrap();
+    assert_eq!(FileDir::list(place.path().join("a")).unwrap(), ["b", "file"]);
+    assert!(FileDir::make(place.path().join("a/file")).is_err(), "a file is in the way");
+    assert!(FileDir::make(place.path().join("a/file/below")).is_err());
+    assert_eq!(FileDir::list(place.path().join("nowhere")).unwrap(), [""; 0]);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o007, 0, "{mode:o}");
+    }
+    FileDir::remove_all(place.path().join("a")).unwrap();
+    FileDir::remove_all(place.path().join("a")).unwrap();
+    assert_eq!(FileDir::list(place.path()).unwrap(), [""; 0]);
+}

@@ -131,15 +131,9 @@ impl Datadir {
 
     /// The chains that a datadir has.
     pub fn chains(datadir: impl AsRef<Path>) -> Result<Vec<Hash>, Error> {
-        let entries = match std::fs::read_dir(datadir.as_ref().join("chains")) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(Error::io("list chains"))?,
-        };
-        let mut chains = Vec::new();
-        for entry in entries {
-            let name = entry.map_err(Error::io("list chains"))?.file_name();
-            chains.extend(name.to_str().and_then(|name| name.parse::<Hash>().ok()));
-        }
+        let names = FileDir::list(datadir.as_ref().join("chains"));
+        let names = names.map_err(Error::io("list chains"))?;
+        let mut chains: Vec<Hash> = names.iter().filter_map(|name| name.parse().ok()).collect();
         chains.sort_unstable();
         Ok(chains)
     }
@@ -279,10 +273,7 @@ impl Datadir {
     /// An empty directory for a database that is not whole yet.
     fn make_unfinished(&self) -> Result<PathBuf, Error> {
         let unfinished = self.path.join(UNFINISHED);
-        if unfinished.exists() {
-            std::fs::remove_dir_all(&unfinished)
-                .map_err(Error::io("remove an unfinished database"))?;
-        }
+        FileDir::remove_all(&unfinished).map_err(Error::io("remove an unfinished database"))?;
         make_dir(&unfinished)?;
         Ok(unfinished)
     }
@@ -331,11 +322,6 @@ impl std::ops::Deref for Open {
     }
 }
 
-/// Makes a directory that only its owner and its group can enter, and those above it.
 fn make_dir(path: &Path) -> Result<(), Error> {
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o750);
-    builder.create(path).map_err(Error::io("make a directory"))
+    FileDir::make(path).map_err(Error::io("make a directory"))
 }

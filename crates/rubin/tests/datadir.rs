@@ -172,7 +172,7 @@ fn a_block_that_the_database_never_applied_is_refused() {
     let genesis = Genesis::devnet().hash().to_string();
     std::fs::write(&path, text.replace(&genesis, &other)).unwrap();
     let error = datadir.open(Genesis::devnet(), rules()).unwrap_err();
-    assert!(matches!(error, Error::IndexMissing(_)), "{error}");
+    assert!(matches!(error, Error::Inconsistent(_)), "{error}");
     std::fs::write(&path, text).unwrap();
     assert_eq!(datadir.open(Genesis::devnet(), rules()).unwrap().tip().height, 0);
 }

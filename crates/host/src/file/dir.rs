@@ -23,6 +23,54 @@ impl FileDir {
         FileDir { path: path.as_ref().to_owned(), replacing: Mutex::new(()) }
     }
 
+    /// Makes a directory, and those above it that are not there, durably. Nobody but owner and group can enter them.
+    pub fn make(path: impl AsRef<Path>) -> io::Result<()> {
+        let path = path.as_ref();
+        let parent = match path.parent() {
+            Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+            Some(parent) => parent,
+            None => return Ok(()),
+        };
+        match platform::make_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                FileDir::make(parent)?;
+                // Somebody else may make it meanwhile.
+                match platform::make_dir(path) {
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                    made => made?,
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {
+                return Ok(());
+            }
+            made => made?,
+        }
+        sync_dir(parent)
+    }
+
+    /// Removes a directory with everything in it; nothing if there is none.
+    pub fn remove_all(path: impl AsRef<Path>) -> io::Result<()> {
+        match fs::remove_dir_all(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// Names of whatever is in a directory, in order; none if there is no such directory.
+    pub fn list(path: impl AsRef<Path>) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            // What is not text was not written by a store.
+            names.extend(entry?.file_name().into_string());
+        }
+        names.sort();
+        Ok(names)
+    }
+
     fn at(&self, name: &str) -> io::Result<PathBuf> {
         check_name(name)?;
         Ok(self.path.join(name))

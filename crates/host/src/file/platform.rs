@@ -16,6 +16,15 @@ pub(super) fn set_mode(options: &mut OpenOptions) {
 #[cfg(not(unix))]
 pub(super) fn set_mode(_options: &mut OpenOptions) {}
 
+/// Makes one directory that nobody but owner and group can enter.
+pub(super) fn make_dir(path: &std::path::Path) -> std::io::Result<()> {
+    #[cfg_attr(not(unix), expect(unused_mut, reason = "there are no modes to set"))]
+    let mut builder = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o750);
+    builder.create(path)
+}
+
 /// Gives a file the owner and group of another, if this process may do that.
 #[cfg(unix)]
 pub(super) fn set_owner(file: &std::fs::File, like: &std::fs::Metadata) {
