@@ -105,13 +105,21 @@ impl EngineKind {
         })
     }
 
-    /// Opens it for reading. Only kvb leaves every file as it is.
+    /// Opens it for reading, and leaves every file as it is. Only fjall has no way to do that.
     fn open_to_read(self, path: &Path) -> Result<Box<dyn Engine>, Error> {
-        match self {
-            EngineKind::Kvb => Ok(Box::new(KvbReadOnly::open(path)?)),
-            #[cfg(any(feature = "redb", feature = "fjall", feature = "rocksdb"))]
-            other => other.open(path),
-        }
+        Ok(match self {
+            EngineKind::Kvb => Box::new(KvbReadOnly::open(path)?),
+            #[cfg(feature = "redb")]
+            EngineKind::Redb => {
+                Box::new(ledger::RedbEngine::open_to_read(path, crate::tables::ALL)?)
+            }
+            #[cfg(feature = "fjall")]
+            EngineKind::Fjall => Box::new(ledger::FjallEngine::open(path, crate::tables::ALL)?),
+            #[cfg(feature = "rocksdb")]
+            EngineKind::RocksDb => {
+                Box::new(ledger::RocksEngine::open_to_read(path, crate::tables::ALL)?)
+            }
+        })
     }
 }
 

@@ -100,6 +100,26 @@ fn opening_never_makes_anything() {
 }
 
 #[test]
+fn looking_touches_no_file_in_any_engine_that_can() {
+    for kind in EngineKind::ALL.iter().filter(|kind| kind.name() != "fjall") {
+        let dir = tempfile::tempdir().unwrap();
+        let (datadir, chain) = init(dir.path(), *kind);
+        let blocks = blocks(chain.genesis().hash(), 2);
+        chain.import(&blocks[0], None).unwrap().unwrap();
+        drop(chain);
+        let before = files(dir.path());
+        let look = datadir.open_to_read(Genesis::devnet(), rules()).unwrap();
+        assert_eq!(look.tip().height, 1);
+        look.view().unwrap().utxo_set_hash().unwrap();
+        assert!(look.import(&blocks[1], None).is_err(), "{}", kind.name());
+        drop(look);
+        assert_eq!(files(dir.path()), before, "{}", kind.name());
+        let chain = datadir.open(Genesis::devnet(), rules()).unwrap();
+        chain.import(&blocks[1], None).unwrap().unwrap();
+    }
+}
+
+#[test]
 fn looking_touches_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let (datadir, chain) = init(dir.path(), EngineKind::Kvb);

@@ -3,7 +3,10 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use redb::{Database, DatabaseError, ReadOnlyTable, ReadableDatabase, TableDefinition, TableError};
+use redb::{
+    Database, DatabaseError, ReadOnlyDatabase, ReadOnlyTable, ReadableDatabase, TableDefinition,
+    TableError,
+};
 
 use crate::adapters::memory::is_empty;
 use crate::batch::Batch;
@@ -15,10 +18,20 @@ const NAME: &str = "redb";
 type Rows1 = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// Tables of redb, in one file.
-#[derive(Debug)]
 pub struct RedbEngine {
-    database: Database,
+    database: Opened,
     tables: &'static [Table],
+}
+
+impl std::fmt::Debug for RedbEngine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedbEngine").field("tables", &self.tables).finish_non_exhaustive()
+    }
+}
+
+enum Opened {
+    ToWrite(Database),
+    ToRead(ReadOnlyDatabase),
 }
 
 impl RedbEngine {
@@ -31,7 +44,7 @@ impl RedbEngine {
             return Err(EngineError::new(NAME, "create", Trouble::Exists, "the file exists"));
         }
         let database = Database::create(path).map_err(|error| cannot_open("create", error))?;
-        Ok(RedbEngine { database, tables })
+        Ok(RedbEngine { database: Opened::ToWrite(database), tables })
     }
 
     /// Opens a file with these tables.
@@ -40,7 +53,16 @@ impl RedbEngine {
         tables: &'static [Table],
     ) -> Result<RedbEngine, EngineError> {
         let database = Database::open(path).map_err(|error| cannot_open("open", error))?;
-        Ok(RedbEngine { database, tables })
+        Ok(RedbEngine { database: Opened::ToWrite(database), tables })
+    }
+
+    /// Opens a file that was closed properly, and leaves it as it is. Nobody can write to it meanwhile.
+    pub fn open_to_read(
+        path: impl AsRef<Path>,
+        tables: &'static [Table],
+    ) -> Result<RedbEngine, EngineError> {
+        let database = ReadOnlyDatabase::open(path).map_err(|error| cannot_open("open", error))?;
+        Ok(RedbEngine { database: Opened::ToRead(database), tables })
     }
 }
 
@@ -54,7 +76,11 @@ impl Engine for RedbEngine {
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, EngineError> {
-        let transaction = self.database.begin_read().map_err(because("take a snapshot"))?;
+        let transaction = match &self.database {
+            Opened::ToWrite(database) => database.begin_read(),
+            Opened::ToRead(database) => database.begin_read(),
+        };
+        let transaction = transaction.map_err(because("take a snapshot"))?;
         let mut tables = Vec::with_capacity(self.tables.len());
         for table in self.tables {
             match transaction.open_table(definition(*table)) {
@@ -68,7 +94,10 @@ impl Engine for RedbEngine {
 
     fn commit(&self, batch: Batch) -> Result<(), EngineError> {
         batch.check(NAME)?;
-        let transaction = self.database.begin_write().map_err(because("commit"))?;
+        let Opened::ToWrite(database) = &self.database else {
+            return Err(EngineError::new(NAME, "commit", Trouble::Other, "it was opened to read"));
+        };
+        let transaction = database.begin_write().map_err(because("commit"))?;
         for table in self.tables {
             let mut changes = batch.iter().filter(|change| change.table == *table).peekable();
             if changes.peek().is_none() {

@@ -20,6 +20,8 @@ const BLOOM_BITS: f64 = 10.0;
 /// Tables as column families of RocksDB, in a directory.
 pub struct RocksEngine {
     database: DB,
+    /// Where it writes what it did, if not beside the tables; removed with the engine.
+    _log: Option<tempfile::TempDir>,
 }
 
 impl std::fmt::Debug for RocksEngine {
@@ -37,7 +39,7 @@ impl RocksEngine {
         if path.as_ref().exists() {
             return Err(EngineError::new(NAME, "create", Trouble::Exists, "the directory exists"));
         }
-        RocksEngine::open_or_create(path.as_ref(), tables, true)
+        RocksEngine::open_or_create(path.as_ref(), tables, "create")
     }
 
     /// Opens a directory with these tables.
@@ -48,31 +50,53 @@ impl RocksEngine {
         if !path.as_ref().exists() {
             return Err(EngineError::new(NAME, "open", Trouble::Missing, "no such directory"));
         }
-        RocksEngine::open_or_create(path.as_ref(), tables, false)
+        RocksEngine::open_or_create(path.as_ref(), tables, "open")
+    }
+
+    /// Opens a directory with these tables as they are now, beside whoever writes to them, and leaves every file as it is.
+    pub fn open_to_read(
+        path: impl AsRef<Path>,
+        tables: &'static [Table],
+    ) -> Result<RocksEngine, EngineError> {
+        // It would begin a new log even so.
+        let log = tempfile::tempdir()
+            .map_err(|error| EngineError::new(NAME, "open", Trouble::Other, error))?;
+        let mut options = options();
+        options.set_db_log_dir(log.path());
+        let families = families(tables, &options);
+        let database = DB::open_cf_descriptors_read_only(&options, path, families, false);
+        Ok(RocksEngine { database: database.map_err(because("open"))?, _log: Some(log) })
     }
 
     fn open_or_create(
         path: &Path,
         tables: &'static [Table],
-        is_new: bool,
+        doing: &'static str,
     ) -> Result<RocksEngine, EngineError> {
-        let mut blocks = BlockBasedOptions::default();
-        blocks.set_bloom_filter(BLOOM_BITS, false);
-        let mut options = Options::default();
-        options.create_if_missing(is_new);
+        let mut options = options();
+        options.create_if_missing(doing == "create");
         options.create_missing_column_families(true);
-        options.set_level_compaction_dynamic_level_bytes(true);
-        options.set_block_based_table_factory(&blocks);
-        let families =
-            tables.iter().map(|table| ColumnFamilyDescriptor::new(table.name, options.clone()));
-        let doing = if is_new { "create" } else { "open" };
-        let database = DB::open_cf_descriptors(&options, path, families).map_err(because(doing))?;
-        Ok(RocksEngine { database })
+        let database = DB::open_cf_descriptors(&options, path, families(tables, &options));
+        Ok(RocksEngine { database: database.map_err(because(doing))?, _log: None })
     }
 
     fn family(&self, table: Table) -> Option<&ColumnFamily> {
         self.database.cf_handle(table.name)
     }
+}
+
+fn options() -> Options {
+    let mut blocks = BlockBasedOptions::default();
+    blocks.set_bloom_filter(BLOOM_BITS, false);
+    let mut options = Options::default();
+    options.set_level_compaction_dynamic_level_bytes(true);
+    options.set_block_based_table_factory(&blocks);
+    options
+}
+
+fn families(tables: &'static [Table], options: &Options) -> Vec<ColumnFamilyDescriptor> {
+    let family = |table: &Table| ColumnFamilyDescriptor::new(table.name, options.clone());
+    tables.iter().map(family).collect()
 }
 
 impl Engine for RocksEngine {
