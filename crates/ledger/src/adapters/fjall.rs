@@ -11,6 +11,8 @@ use crate::engine::{Bytes, Engine, KeyRange, Rows, Snapshot, Table};
 use crate::error::{EngineError, Trouble};
 
 const NAME: &str = "fjall";
+/// As much as redb takes if nobody says otherwise.
+const CACHE_BYTES: u64 = 1 << 30;
 
 /// Tables as keyspaces of fjall, in a directory.
 pub struct FjallEngine {
@@ -53,7 +55,8 @@ impl FjallEngine {
         tables: &'static [Table],
         doing: &'static str,
     ) -> Result<FjallEngine, EngineError> {
-        let database = Database::builder(path).open().map_err(because(doing))?;
+        let database = Database::builder(path).cache_size(CACHE_BYTES).open();
+        let database = database.map_err(because(doing))?;
         let open = |table: &Table| {
             let keyspace = database.keyspace(table.name, KeyspaceCreateOptions::default);
             Ok((*table, keyspace.map_err(because(doing))?))

@@ -5,8 +5,8 @@ use std::ops::Bound;
 use std::path::Path;
 
 use rocksdb::{
-    BlockBasedOptions, ColumnFamily, ColumnFamilyDescriptor, DB, Direction, Error, ErrorKind,
-    IteratorMode, Options, ReadOptions, WriteBatch, WriteOptions,
+    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, Direction, Error,
+    ErrorKind, IteratorMode, Options, ReadOptions, WriteBatch, WriteOptions,
 };
 
 use crate::adapters::memory::is_empty;
@@ -16,6 +16,8 @@ use crate::error::{EngineError, Trouble};
 
 const NAME: &str = "rocksdb";
 const BLOOM_BITS: f64 = 10.0;
+/// As much as redb takes if nobody says otherwise.
+const CACHE_BYTES: usize = 1 << 30;
 
 /// Tables as column families of RocksDB, in a directory.
 pub struct RocksEngine {
@@ -85,11 +87,21 @@ impl RocksEngine {
     }
 }
 
+/// What its wiki recommends under "Setup Options and Basic Tuning", and a cache.
 fn options() -> Options {
     let mut blocks = BlockBasedOptions::default();
+    if let Ok(cache) = Cache::new_lru_cache(CACHE_BYTES) {
+        blocks.set_block_cache(&cache);
+    }
+    blocks.set_block_size(16 << 10);
+    blocks.set_cache_index_and_filter_blocks(true);
+    blocks.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    blocks.set_format_version(5);
     blocks.set_bloom_filter(BLOOM_BITS, false);
     let mut options = Options::default();
     options.set_level_compaction_dynamic_level_bytes(true);
+    options.set_bytes_per_sync(1 << 20);
+    options.set_max_background_jobs(4);
     options.set_block_based_table_factory(&blocks);
     options
 }
