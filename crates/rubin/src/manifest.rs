@@ -1,5 +1,7 @@
 //! `MANIFEST.json`: the one authority on which block was applied last.
 
+use std::cmp::Ordering;
+
 use host::Dir;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +23,17 @@ pub struct Tip {
     pub height: u64,
     /// Work of the chain up to it.
     pub work: Work,
+}
+
+impl Tip {
+    /// More work is better; of equal work the smaller hash.
+    pub fn is_better_than(&self, other: &Tip) -> bool {
+        match self.work.cmp(&other.work) {
+            Ordering::Greater => true,
+            Ordering::Equal => self.hash < other.hash,
+            Ordering::Less => false,
+        }
+    }
 }
 
 /// What the file says.

@@ -9,6 +9,7 @@ use crate::block::Block;
 use crate::code::Code;
 use crate::coins::Coins;
 use crate::entry::UtxoEntry;
+use crate::hash::Hash;
 use crate::transaction::{
     ANCHOR, HTLC, HTLC_V2, Input, Output, P2PK, TIMELOCK, Transaction, VAULT, WitnessItem,
 };
@@ -117,7 +118,7 @@ impl<S: Signatures> Validator for Rules<S> {
     }
 
     fn check_orphan(&self, block: &Block<'_>) -> Result<(), Code> {
-        if block.hash.0 >= block.header.target {
+        if !proves_work(block.hash, &block.header.target) {
             return Err(Code::BlockPowInvalid);
         }
         if block.merkle_root() != Some(block.header.merkle_root) {
@@ -175,18 +176,7 @@ struct Sums {
 
 impl Sums {
     fn weigh(&mut self, transaction: &Transaction<'_>) {
-        let wide = |len: usize| u64::try_from(len).unwrap_or(u64::MAX);
-        let cost = |item: &WitnessItem<'_>| match item.suite_id {
-            1 => 8,
-            2 => 64,
-            _ => 0,
-        };
-        let signatures: u64 = transaction.witness.iter().map(cost).sum();
-        let own = wide(transaction.base_len)
-            .saturating_mul(4)
-            .saturating_add(wide(transaction.witness_len))
-            .saturating_add(signatures);
-        self.weight = self.weight.saturating_add(own);
+        self.weight = self.weight.saturating_add(weight(transaction));
         for output in transaction.outputs.iter().filter(|one| one.covenant_type == ANCHOR) {
             self.anchor_bytes = self.anchor_bytes.saturating_add(wide(output.covenant_data.len()));
         }
@@ -324,6 +314,30 @@ fn check_timelock(
         _ => return Err(Code::TxParse),
     };
     if now < u64::from_le_bytes(value) { Err(Code::TxTimelockNotMet) } else { Ok(()) }
+}
+
+fn wide(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
+}
+
+/// What a transaction takes of the room in a block: four for a byte, one for a byte of witness, and more for what it takes to
+/// check signatures.
+pub fn weight(transaction: &Transaction<'_>) -> u64 {
+    let cost = |item: &WitnessItem<'_>| match item.suite_id {
+        1 => 8,
+        2 => 64,
+        _ => 0,
+    };
+    let signatures: u64 = transaction.witness.iter().map(cost).sum();
+    wide(transaction.base_len)
+        .saturating_mul(4)
+        .saturating_add(wide(transaction.witness_len))
+        .saturating_add(signatures)
+}
+
+/// A hash proves the work of a target if it is below it, as big-endian numbers. Nothing is below zero.
+pub fn proves_work(hash: Hash, target: &[u8; 32]) -> bool {
+    hash.0 < *target
 }
 
 /// What a coinbase may take beside fees.

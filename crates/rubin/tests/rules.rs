@@ -2,51 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
+#[path = "support/block_case.rs"]
+mod block_case;
 #[path = "support/vectors.rs"]
 mod vectors;
 
-use rubin::rules::{Rules, expected_target, subsidy};
-use rubin::{
-    Before, Block, Code, Coins, Hash, Header, HeaderContext, Outpoint, UtxoEntry, Validator, Work,
-};
-use serde_json::Value;
-use vectors::{hash, hex, list, load, number, text};
-
-/// Checks a block as a node would that knows these headers and outputs.
-fn check(case: &Value) -> Result<(), Code> {
-    let bytes = hex(&case["block_hex"]);
-    let block = Block::decode(&bytes).map_err(|_| Code::BlockParse)?;
-    let height = number(&case["block_height"]);
-    let headers: Vec<Header> = list(&case["ancestor_headers_hex"])
-        .iter()
-        .map(|one| Header::decode(&hex(one)).unwrap())
-        .collect();
-    let parent = headers.last().ok_or(Code::BlockLinkageInvalid)?;
-    let context = HeaderContext {
-        height,
-        parent_hash: parent.hash(),
-        parent: parent.clone(),
-        timestamps: headers.iter().rev().take(11).map(|header| header.timestamp).collect(),
-        window_start: None,
-        local_time: case["local_time"].as_u64(),
-    };
-    let rules: Rules = Rules::default();
-    rules.check_header(&block, &context)?;
-    let entries = list(&case["utxo_set"]).iter().map(|entry| {
-        let data = hex(&entry["covenant_data"]);
-        let utxo = UtxoEntry {
-            value: number(&entry["value"]),
-            covenant_type: u16::try_from(number(&entry["covenant_type"])).unwrap(),
-            covenant_data: &data,
-            creation_height: number(&entry["creation_height"]),
-            created_by_coinbase: entry["created_by_coinbase"].as_bool().unwrap(),
-        };
-        let vout = u32::try_from(number(&entry["vout"])).unwrap();
-        (Outpoint::new(hash(&entry["txid"]), vout), utxo.encode())
-    });
-    let before = Before::of(entries.collect::<Vec<_>>());
-    rules.check_body(&block, height, &mut Coins::new(&before, height))
-}
+use block_case::check;
+use rubin::rules::{expected_target, subsidy};
+use rubin::{Code, Hash, Header, HeaderContext, Work};
+use vectors::{list, load, text};
 
 #[test]
 fn every_case_gives_its_code() {

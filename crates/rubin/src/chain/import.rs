@@ -1,6 +1,5 @@
 //! Importing a block: decode, header, ancestry, fork choice, validation, apply.
 
-use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 use ledger::Batch;
@@ -176,7 +175,7 @@ impl Chain {
         }
         drop(snapshot);
         let tip = Tip { hash: block.hash, height, work: work.clone() };
-        if !is_better(&tip, &state.tip) {
+        if !tip.is_better_than(&state.tip) {
             self.store(block, &index(height, Status::Unknown, work), None)?;
             return Ok(Ok(Import::of(block.hash, Decision::StoredNotSelected)));
         }
@@ -208,7 +207,7 @@ impl Chain {
                 Ok(Some(Ok(Import::of(hash, Decision::AppliedAsNewTip))))
             }
             // A crash may have taken it back.
-            Status::Valid if is_better(&tip_of(hash, index), &state.tip) => {
+            Status::Valid if tip_of(hash, index).is_better_than(&state.tip) => {
                 self.choose(state, hash).map(Some)
             }
             Status::Valid => Ok(Some(Ok(Import::of(hash, Decision::StoredNotSelected)))),
@@ -330,13 +329,4 @@ pub(super) fn put_block(batch: &mut Batch, block: &Block<'_>, index: &BlockIndex
 /// The end of a chain, as the index has it.
 pub(super) fn tip_of(hash: Hash, index: &BlockIndex) -> Tip {
     Tip { hash, height: index.height, work: index.work.clone() }
-}
-
-/// More work is better; of equal work the smaller hash.
-pub(super) fn is_better(one: &Tip, other: &Tip) -> bool {
-    match one.work.cmp(&other.work) {
-        Ordering::Greater => true,
-        Ordering::Equal => one.hash < other.hash,
-        Ordering::Less => false,
-    }
 }

@@ -6,7 +6,7 @@ use host::Dir;
 use ledger::{Batch, Engine};
 
 use super::header_window::HeaderWindow;
-use super::import::{is_better, put_block, tip_of};
+use super::import::{put_block, tip_of};
 use super::orphans::Orphans;
 use super::reorg::plan;
 use super::steps::{Check, Follow, note_applied};
@@ -217,7 +217,8 @@ impl Chain {
         let mut state = self.lock();
         let index = Store::new(&*self.engine.snapshot()?).index(target)?;
         let index = index.filter(|index| !index.status.is_invalid());
-        let is_wanted = index.is_some_and(|index| is_better(&tip_of(target, &index), &state.tip));
+        let is_wanted =
+            index.is_some_and(|index| tip_of(target, &index).is_better_than(&state.tip));
         if is_wanted {
             self.go_to_best(&mut state, target)?;
         }

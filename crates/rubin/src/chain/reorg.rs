@@ -9,7 +9,7 @@ use std::ops::Bound;
 
 use ledger::{Batch, Bytes};
 
-use super::import::{is_better, tip_of};
+use super::import::tip_of;
 use super::orphans::forget;
 use super::steps::{Check, Follow};
 use super::{Chain, State};
@@ -134,7 +134,7 @@ impl Chain {
             tracing::warn!(%hash, %code, "a block of a better chain is invalid");
             self.condemn(hash, code)?;
             match self.best()? {
-                Some(best) if is_better(&best, &state.tip) => target = best.hash,
+                Some(best) if best.is_better_than(&state.tip) => target = best.hash,
                 _ => {
                     self.forget_target()?;
                     return Ok((disconnected, connected));
@@ -291,7 +291,7 @@ impl Chain {
         self.for_each_index(Store::new(&*snapshot), |hash, index| {
             if matches!(index.status, Status::Unknown | Status::Valid) {
                 let tip = tip_of(hash, &index);
-                if best.as_ref().is_none_or(|best| is_better(&tip, best)) {
+                if best.as_ref().is_none_or(|best| tip.is_better_than(best)) {
                     best = Some(tip);
                 }
             }

@@ -1,4 +1,4 @@
-//! Reading `vectors/rubin/vectors.json`.
+//! Reading `vectors/rubin`.
 
 #![allow(dead_code, reason = "every test file uses a part of this")]
 
@@ -7,7 +7,12 @@ use serde_json::Value;
 
 /// All vectors.
 pub(crate) fn load() -> Value {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../vectors/rubin/vectors.json");
+    load_file("vectors.json")
+}
+
+/// A file of vectors.
+pub(crate) fn load_file(name: &str) -> Value {
+    let path = format!("{}/../../vectors/rubin/{name}", env!("CARGO_MANIFEST_DIR"));
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
