@@ -37,9 +37,7 @@ pub(crate) struct Tree {
 impl Tree {
     /// A random tree of so many blocks.
     pub(crate) fn grow(rng: &mut Rng, count: usize) -> Tree {
-        let genesis = maker::genesis(rng.u64(..4));
-        let genesis_set = apply(&Set::new(), genesis.bytes(), 0);
-        let mut tree = Tree { genesis, genesis_set, blocks: Vec::new() };
+        let mut tree = Tree::on(maker::genesis(rng.u64(..4)));
         // Transactions without inputs, which may come again.
         let again: Vec<Vec<u8>> = (0..3)
             .map(|number| maker::spend(1_000_000 + number, &[], &[coin(0), coin(0)]))
@@ -55,6 +53,26 @@ impl Tree {
             tree.blocks.push(node);
         }
         tree
+    }
+
+    /// A tree of nothing but genesis.
+    pub(crate) fn on(genesis: Genesis) -> Tree {
+        let genesis_set = apply(&Set::new(), genesis.bytes(), 0);
+        Tree { genesis, genesis_set, blocks: Vec::new() }
+    }
+
+    /// Adds a block that follows the rules. Gives its number.
+    pub(crate) fn add(&mut self, parent: Option<usize>, bytes: Vec<u8>) -> usize {
+        let height = parent.map_or(1, |parent| self.blocks[parent].height + 1);
+        let set = apply(self.set(parent), &bytes, height);
+        let hash = maker::hash_of(&bytes);
+        self.blocks.push(Node { bytes, hash, height, parent, is_valid: true, set });
+        self.blocks.len() - 1
+    }
+
+    /// The hash of a block, or of genesis.
+    pub(crate) fn hash(&self, node: Option<usize>) -> Hash {
+        node.map_or(self.genesis.hash(), |node| self.blocks[node].hash)
     }
 
     fn set(&self, node: Option<usize>) -> &Set {
