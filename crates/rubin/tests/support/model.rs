@@ -153,7 +153,8 @@ fn apply(before: &Set, bytes: &[u8], height: u64) -> Set {
             }
         }
         for (vout, output) in transaction.outputs.iter().enumerate() {
-            if output.is_spendable() {
+            // Not what the code says of it, but the type itself.
+            if output.covenant_type != 0x0002 {
                 let entry = UtxoEntry {
                     value: output.value,
                     covenant_type: output.covenant_type,
