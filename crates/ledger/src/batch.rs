@@ -75,6 +75,20 @@ impl Batch {
         self
     }
 
+    /// Adds all changes of another batch.
+    pub fn append(&mut self, other: &Batch) -> &mut Batch {
+        let moved = self.bytes.len();
+        self.bytes.extend_from_slice(&other.bytes);
+        self.changes.extend(other.changes.iter().map(|place| Place {
+            table: place.table,
+            start: place.start + moved,
+            key_end: place.key_end + moved,
+            value_end: place.value_end.map(|end| end + moved),
+        }));
+        self.has_bad_key |= other.has_bad_key;
+        self
+    }
+
     /// How many changes there are.
     pub fn len(&self) -> usize {
         self.changes.len()

@@ -1,0 +1,6 @@
+//! Rows as they are stored, each structure in a file of its own.
+
+pub mod config;
+pub mod node;
+pub mod point;
+pub mod rollback;

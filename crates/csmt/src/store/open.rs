@@ -1,0 +1,114 @@
+//! Making a store, and opening it.
+
+use std::ops::Bound;
+use std::sync::Mutex;
+
+use ledger::{Batch, Engine, Snapshot};
+
+use super::{Effort, State, Store};
+use crate::error::Error;
+use crate::format::config::{self, Config};
+use crate::format::point::Point;
+use crate::format::rollback::{self, RollbackPoint};
+use crate::settings::Settings;
+use crate::tables::{ARRIVALS, CONFIG, META, ROLLBACKS};
+use crate::tree::Tree;
+
+/// Keys of the store's own table.
+pub(super) const SETTINGS: &[u8] = b"settings";
+pub(super) const WIPING: &[u8] = b"wiping";
+
+impl Store {
+    /// Makes a store in an engine that has none. Doing it again with the same settings does no harm.
+    pub fn init(
+        engine: Box<dyn Engine>,
+        settings: Settings,
+        effort: Effort,
+    ) -> Result<Store, Error> {
+        let found = settings_of(&*engine.snapshot()?)?;
+        match found {
+            None => engine.commit(first_rows(settings))?,
+            Some(found) if found == settings => {}
+            Some(found) => {
+                let name = |settings: Settings| {
+                    format!("--path {} -k {}", settings.path.name(), settings.k)
+                };
+                return Err(Error::Settings { found: name(found), wanted: name(settings) });
+            }
+        }
+        Store::open(engine, effort)
+    }
+
+    /// Opens a store that was made before. If somebody was wiping it, that is done.
+    pub fn open(engine: Box<dyn Engine>, effort: Effort) -> Result<Store, Error> {
+        let settings = settings_of(&*engine.snapshot()?)?;
+        let settings = settings.ok_or_else(|| Error::NotInitialised("the engine".to_owned()))?;
+        let tree = Tree::new(effort.memory, effort.threads);
+        let state = State {
+            tree,
+            tip: Point::Origin,
+            first_arrival: 0,
+            next_arrival: 0,
+            is_unfinished: false,
+        };
+        let store = Store { engine, settings, state: Mutex::new(state) };
+        store.finish_wiping()?;
+        store.read_state()?;
+        Ok(store)
+    }
+
+    /// Reads where the store is.
+    pub(super) fn read_state(&self) -> Result<(), Error> {
+        let mut state = self.lock();
+        let snapshot = self.engine.snapshot()?;
+        let config = read_config(&*snapshot)?;
+        let mut arrivals = snapshot.scan(ARRIVALS, (Bound::Unbounded, Bound::Unbounded))?;
+        let number = |row: Option<Result<(ledger::Bytes<'_>, ledger::Bytes<'_>), _>>| {
+            let (number, key) =
+                row.ok_or_else(|| Error::Inconsistent("there is no rollback point".to_owned()))??;
+            let number = <[u8; 8]>::try_from(&*number).map(u64::from_be_bytes);
+            let number = number
+                .map_err(|_| Error::Inconsistent("a rollback point has no number".to_owned()))?;
+            let point =
+                rollback::point(&key).map_err(|wrong| Error::damaged(ARRIVALS, &key, wrong))?;
+            Ok::<(u64, Point), Error>((number, point))
+        };
+        let first = number(arrivals.next())?;
+        let last = match arrivals.next_back() {
+            None => first,
+            some => number(some)?,
+        };
+        state.first_arrival = first.0;
+        state.next_arrival = last.0 + 1;
+        state.tip = last.1;
+        state.is_unfinished = config.in_progress;
+        state.tree.forget();
+        Ok(())
+    }
+}
+
+fn settings_of(snapshot: &dyn Snapshot) -> Result<Option<Settings>, Error> {
+    let Some(bytes) = snapshot.get(META, SETTINGS)? else { return Ok(None) };
+    let settings = Settings::from_bytes(&bytes);
+    settings.map(Some).ok_or_else(|| Error::Inconsistent("the settings are damaged".to_owned()))
+}
+
+/// The row of `config`.
+pub(super) fn read_config(snapshot: &dyn Snapshot) -> Result<Config, Error> {
+    match snapshot.get(CONFIG, config::KEY)? {
+        Some(bytes) => {
+            Config::from_bytes(&bytes).map_err(|wrong| Error::damaged(CONFIG, config::KEY, wrong))
+        }
+        None => Ok(Config::default()),
+    }
+}
+
+/// The rows of a store without entries.
+pub(super) fn first_rows(settings: Settings) -> Batch {
+    let mut batch = Batch::new();
+    batch.put(META, SETTINGS, &settings.to_bytes());
+    batch.put(ROLLBACKS, rollback::SENTINEL, &RollbackPoint::sentinel().to_bytes());
+    batch.put(ARRIVALS, &0_u64.to_be_bytes(), rollback::SENTINEL);
+    batch.put(CONFIG, config::KEY, &Config::default().to_bytes());
+    batch
+}

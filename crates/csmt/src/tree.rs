@@ -1,0 +1,154 @@
+//! The tree: entries by their paths, and a node for every branch between them.
+//!
+//! A node is stored under its position, the path of the branch bit that leads to it. It is a branch if and only if there are
+//! rows at both positions behind its jump. So rows, and the root, depend on nothing but the set of entries.
+//!
+//! Invariants
+//! - Changes of a block are applied together, sorted by path: every node that they touch is hashed once, and written if its row
+//!   is another one then.
+//! - What is in memory is what the rows say, or say once the writes are committed. Whoever cannot commit them forgets the tree.
+//! - Nodes in memory have either both children there or none.
+
+mod apply;
+mod prove;
+mod twig;
+
+use ledger::{Batch, Snapshot};
+
+pub(crate) use apply::Change;
+pub(crate) use prove::{Place, complete, exclude, include};
+pub(crate) use twig::{Nodes, Twig};
+
+use crate::error::Error;
+use crate::format::node;
+use crate::hash::{Hash, Node};
+use crate::path::Bits;
+use crate::tables::CSMT;
+
+/// Bytes of nodes that are kept in memory unless somebody says otherwise.
+pub(crate) const MEMORY: usize = 256 << 20;
+
+/// Paths of so many bits need no stack of their own: those of the service have 560 at most.
+const PLAIN_BITS: usize = 600;
+/// Bytes of stack for a branch.
+const STACK_PER_BIT: usize = 4 << 10;
+
+/// The top of a tree, as much of it as memory is granted for.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    top: Option<Twig>,
+    /// The top was read.
+    is_read: bool,
+    memory: usize,
+    /// Counts blocks: what was used longest ago is forgotten first.
+    turn: u32,
+    /// Bytes of nodes taken into memory since somebody counted.
+    grown: usize,
+    threads: usize,
+}
+
+impl Tree {
+    /// Nothing of it is in memory yet.
+    pub(crate) fn new(memory: usize, threads: usize) -> Tree {
+        Tree { top: None, is_read: false, memory, turn: 0, grown: 0, threads: threads.max(1) }
+    }
+
+    /// Forgets what is in memory, which may not be what is stored.
+    pub(crate) fn forget(&mut self) {
+        *self = Tree::new(self.memory, self.threads);
+    }
+
+    fn read_top(&mut self, nodes: Nodes<'_>) -> Result<(), Error> {
+        if !self.is_read {
+            self.top = nodes.at(&Bits::default())?.map(Twig::unknown);
+            self.is_read = true;
+        }
+        Ok(())
+    }
+
+    /// The root; none of an empty tree.
+    pub(crate) fn root(&mut self, snapshot: &dyn Snapshot) -> Result<Option<Hash>, Error> {
+        self.read_top(Nodes::new(snapshot))?;
+        Ok(self.top.as_ref().map(|top| top.node.root()))
+    }
+
+    /// The top of the tree, to go down from.
+    pub(crate) fn place<'a>(
+        &'a mut self,
+        snapshot: &'a dyn Snapshot,
+    ) -> Result<Option<Place<'a>>, Error> {
+        let nodes = Nodes::new(snapshot);
+        self.read_top(nodes)?;
+        match &self.top {
+            Some(top) => Place::top(nodes, Some(top)),
+            None => Ok(None),
+        }
+    }
+
+    /// Applies changes, and adds the rows that become others to a batch. They are sorted by path, and no path is there twice.
+    pub(crate) fn apply(
+        &mut self,
+        snapshot: &dyn Snapshot,
+        changes: &[Change],
+        batch: &mut Batch,
+    ) -> Result<(), Error> {
+        let nodes = Nodes::new(snapshot);
+        self.read_top(nodes)?;
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.turn = self.turn.wrapping_add(1);
+        let old = self.top.as_ref().map(|top| top.node.clone());
+        // What goes wrong from here on leaves half a tree behind.
+        let top = self.top.take();
+        self.is_read = false;
+        let mut work = apply::Work::new(nodes, self.turn, self.threads);
+        let top = with_stack_for(changes, || work.apply(top, &mut Bits::default(), changes))?;
+        let new = top.as_ref().map(|top| &top.node);
+        write(batch, &Bits::default(), old.as_ref(), new);
+        batch.append(&work.batch);
+        self.grown += work.grown;
+        self.top = top;
+        self.is_read = true;
+        Ok(())
+    }
+
+    /// Forgets what was used longest ago, if there is more than memory was granted for. To be called when writes are committed.
+    pub(crate) fn trim(&mut self) {
+        if self.grown <= self.memory / 4 {
+            return;
+        }
+        if let Some(top) = &mut self.top {
+            top.trim(self.memory - self.memory / 4);
+        }
+        self.grown = 0;
+    }
+}
+
+/// Applying goes down the tree call by call. Paths that somebody made up may be so long that this takes a stack of its own.
+fn with_stack_for<T: Send>(changes: &[Change], task: impl FnOnce() -> T + Send) -> T {
+    let longest = changes.iter().map(|change| change.path.len()).max().unwrap_or(0);
+    if longest <= PLAIN_BITS {
+        return task();
+    }
+    std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new().stack_size(longest.saturating_mul(STACK_PER_BIT));
+        match builder.spawn_scoped(scope, task) {
+            Ok(task) => task.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Err(error) => panic!("no thread for paths of {longest} bits: {error}"),
+        }
+    })
+}
+
+/// Adds the change of a row to a batch, if it is one.
+fn write(batch: &mut Batch, position: &Bits, old: Option<&Node>, new: Option<&Node>) {
+    match (old, new) {
+        (Some(_), None) => {
+            batch.delete(CSMT, &node::key(position));
+        }
+        (_, Some(new)) if old != Some(new) => {
+            batch.put(CSMT, &node::key(position), &node::value(new));
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,120 @@
+//! Nodes in memory.
+
+use std::collections::BTreeMap;
+
+use ledger::Snapshot;
+
+use crate::error::Error;
+use crate::format::node;
+use crate::hash::Node;
+use crate::path::Bits;
+use crate::tables::CSMT;
+
+/// Rows of the tree as they are stored.
+#[derive(Clone, Copy)]
+pub(crate) struct Nodes<'a> {
+    snapshot: &'a dyn Snapshot,
+}
+
+impl<'a> Nodes<'a> {
+    pub(crate) fn new(snapshot: &'a dyn Snapshot) -> Nodes<'a> {
+        Nodes { snapshot }
+    }
+
+    /// The node at a position.
+    pub(crate) fn at(self, position: &Bits) -> Result<Option<Node>, Error> {
+        let key = node::key(position);
+        let Some(value) = self.snapshot.get(CSMT, &key)? else { return Ok(None) };
+        node::node(&value).map(Some).map_err(|wrong| Error::damaged(CSMT, &key, wrong))
+    }
+
+    /// The nodes on both sides of a branch; none if there is no branch.
+    pub(crate) fn sides(self, base: &mut Bits) -> Result<Option<[Node; 2]>, Error> {
+        let len = base.len();
+        let mut side = |bit| {
+            base.push(bit);
+            let node = self.at(base);
+            base.truncate(len);
+            node
+        };
+        match (side(false)?, side(true)?) {
+            (Some(left), Some(right)) => Ok(Some([left, right])),
+            (None, None) => Ok(None),
+            _ => Err(Error::Inconsistent(format!(
+                "the branch at {} has one side only",
+                base.iter().map(|bit| if bit { '1' } else { '0' }).collect::<String>()
+            ))),
+        }
+    }
+}
+
+/// A node in memory, and what is below it.
+#[derive(Debug)]
+pub(crate) struct Twig {
+    pub(crate) node: Node,
+    pub(crate) below: Below,
+}
+
+#[derive(Debug)]
+pub(crate) enum Below {
+    /// Not in memory; nobody looked whether it is a branch.
+    Unknown,
+    /// Nothing: it is an entry.
+    Leaf,
+    /// A branch.
+    Sides(Box<Sides>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Sides {
+    pub(crate) twigs: [Twig; 2],
+    /// When it was used last.
+    pub(crate) turn: u32,
+}
+
+impl Twig {
+    pub(crate) fn unknown(node: Node) -> Twig {
+        Twig { node, below: Below::Unknown }
+    }
+
+    pub(crate) fn leaf(node: Node) -> Twig {
+        Twig { node, below: Below::Leaf }
+    }
+
+    fn bytes(&self) -> usize {
+        let own = self.node.jump.bytes().len();
+        match &self.below {
+            Below::Sides(_) => own + size_of::<Sides>(),
+            _ => own,
+        }
+    }
+
+    /// Forgets branches that were used longest ago, until what is left has so many bytes.
+    pub(super) fn trim(&mut self, bytes: usize) {
+        let mut by_turn: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut open = vec![&*self];
+        while let Some(twig) = open.pop() {
+            if let Below::Sides(sides) = &twig.below {
+                let [left, right] = &sides.twigs;
+                *by_turn.entry(sides.turn).or_default() += left.bytes() + right.bytes();
+                open.extend([left, right]);
+            }
+        }
+        let mut kept = 0;
+        let first = by_turn.iter().rev().find(|(_, more)| {
+            kept += **more;
+            kept > bytes
+        });
+        // Children are never used later than their parents, so whole subtrees go.
+        let Some((first, _)) = first else { return };
+        let mut open = vec![self];
+        while let Some(twig) = open.pop() {
+            if matches!(&twig.below, Below::Sides(sides) if sides.turn <= *first) {
+                twig.below = Below::Unknown;
+            }
+            if let Below::Sides(sides) = &mut twig.below {
+                open.extend(&mut sides.twigs);
+            }
+        }
+    }
+}
