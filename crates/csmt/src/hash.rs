@@ -86,6 +86,26 @@ pub fn join(left: &Node, right: &Node) -> Hash {
     Hash(digest.finalize().into())
 }
 
+/// A branch whose left side is known and whose right one is not yet.
+#[cfg(feature = "store")]
+#[derive(Clone)]
+pub(crate) struct Joining(Blake2b<U32>);
+
+#[cfg(feature = "store")]
+impl Joining {
+    pub(crate) fn left(left: &Node) -> Joining {
+        let mut digest = Blake2b::<U32>::new();
+        left.absorb(&mut digest);
+        Joining(digest)
+    }
+
+    /// The digest of the branch.
+    pub(crate) fn right(mut self, right: &Node) -> Hash {
+        right.absorb(&mut self.0);
+        Hash(self.0.finalize().into())
+    }
+}
+
 fn packed_head(path: &Path) -> [u8; 2] {
     // A path is never longer.
     u16::try_from(path.len()).unwrap_or(u16::MAX).to_be_bytes()

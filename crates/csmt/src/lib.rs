@@ -31,4 +31,7 @@ pub use path::{BITS_MAX, Bits, Path, TooLong};
 #[cfg(feature = "store")]
 pub use settings::{K, PathKind, Settings};
 #[cfg(feature = "store")]
-pub use store::{Applied, Effort, Entry, PointFacts, RolledBack, Store, View};
+pub use store::{
+    Applied, BootstrapProgress, Bootstrapped, Effort, Entries, Entry, PointFacts, RolledBack,
+    Stage, Store, View,
+};

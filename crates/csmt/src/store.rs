@@ -6,6 +6,7 @@
 //! - Points are kept in the order in which their blocks came. Keys of points have the order of slots, which is the same but for
 //!   blocks that share a slot.
 
+mod bootstrap;
 mod changes;
 mod forward;
 mod open;
@@ -17,6 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ledger::Engine;
 
+pub use bootstrap::{BootstrapProgress, Bootstrapped, Entries, Stage};
 pub use forward::Applied;
 pub use rollback::RolledBack;
 pub use view::{Entry, PointFacts, View};

@@ -10,12 +10,14 @@
 //! - Nodes in memory have either both children there or none.
 
 mod apply;
+mod grow;
 mod prove;
 mod twig;
 
 use ledger::{Batch, Snapshot};
 
 pub(crate) use apply::Change;
+pub(crate) use grow::{Grower, Progress};
 pub(crate) use prove::{Place, complete, exclude, include};
 pub(crate) use twig::{Nodes, Twig};
 

@@ -65,14 +65,18 @@ impl<'a> Work<'a> {
             return Ok(Some(old));
         };
         let jump_len = old.node.jump.len();
+        let base = start + jump_len;
+        // A path that all others begin with comes first.
+        if let Some((first, rest)) = changes.split_first()
+            && first.path.len() == start + shared
+        {
+            return match first.is_there && first.path.len() == base {
+                true => self.replace(old, first, position, rest),
+                false => self.replace_all(old, first, position, rest),
+            };
+        }
         if shared < jump_len {
             return self.split(old, shared, position, changes);
-        }
-        let base = start + jump_len;
-        if let Some((change, rest)) =
-            changes.split_first().filter(|(change, _)| change.path.len() == base)
-        {
-            return self.replace(old, change, position, rest);
         }
         let mut at = position.clone();
         at.append(&old.node.jump);
@@ -104,6 +108,22 @@ impl<'a> Work<'a> {
         }
     }
 
+    /// An entry whose path everything here begins with can come only if all of that goes.
+    fn replace_all(
+        &mut self,
+        old: Twig,
+        change: &Change,
+        position: &mut Bits,
+        rest: &[Change],
+    ) -> Result<Option<Twig>, Error> {
+        let Some(value) = change.value else { return Err(not_there(change)) };
+        if !rest.is_empty() && self.apply(Some(old), position, rest)?.is_none() {
+            let jump = change.path.from(position.len());
+            return Ok(Some(Twig::leaf(Node { jump, value })));
+        }
+        Err(Error::Prefix(change.path.clone()))
+    }
+
     /// A change of the very entry that stands here, and others whose paths begin with its.
     fn replace(
         &mut self,
@@ -112,8 +132,8 @@ impl<'a> Work<'a> {
         position: &mut Bits,
         rest: &[Change],
     ) -> Result<Option<Twig>, Error> {
-        if !change.is_there || matches!(old.below, Below::Sides(_)) {
-            return Err(Error::Prefix(change.path.clone()));
+        if matches!(old.below, Below::Sides(_)) {
+            return Err(not_there(change));
         }
         match (change.value, rest.first()) {
             (Some(_), Some(other)) => Err(Error::Prefix(other.path.clone())),
@@ -130,14 +150,6 @@ impl<'a> Work<'a> {
         position: &mut Bits,
         changes: &[Change],
     ) -> Result<Option<Twig>, Error> {
-        let start = position.len();
-        let too_short = changes.iter().find(|change| change.path.len() <= start + shared);
-        if let Some(change) = too_short {
-            return Err(match change.value {
-                Some(_) => Error::Prefix(change.path.clone()),
-                None => not_there(change),
-            });
-        }
         let jump = old.node.jump.part(0, shared);
         let is_right = old.node.jump.bit(shared);
         let node = Node { jump: old.node.jump.from(shared + 1), value: old.node.value };
