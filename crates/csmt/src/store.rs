@@ -35,12 +35,14 @@ pub struct Effort {
     pub memory: usize,
     /// Threads.
     pub threads: usize,
+    /// Bytes of rows in a batch, where work is done in several.
+    pub batch: usize,
 }
 
 impl Default for Effort {
     fn default() -> Effort {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Effort { memory: crate::tree::MEMORY, threads }
+        Effort { memory: crate::tree::MEMORY, threads, batch: 4 << 20 }
     }
 }
 
@@ -49,6 +51,8 @@ impl Default for Effort {
 pub struct Store {
     engine: Box<dyn Engine>,
     settings: Settings,
+    /// Bytes of rows in a batch.
+    batch: usize,
     state: Mutex<State>,
 }
 

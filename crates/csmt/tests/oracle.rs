@@ -229,7 +229,7 @@ fn the_same_bytes_as_the_model_after_every_block() {
         let path = if round % 2 == 0 { PathKind::Raw } else { PathKind::Address };
         // Memory for a few nodes only, so that most are read again.
         let memory = if round % 4 < 2 { 4 << 10 } else { 64 << 20 };
-        let effort = Effort { memory, threads: 1 };
+        let effort = Effort { memory, threads: 1, ..Effort::default() };
         follow(Box::new(MemoryEngine::new()), path, effort, first ^ round, 120);
     }
 }

@@ -50,7 +50,7 @@ fn however_entries_come_in_the_rows_are_the_same() {
         // In blocks of any size, in any order, by one thread or several, with little memory or much.
         for (threads, bytes) in [(1, 1 << 30), (2, 1 << 30), (7, 20_000)] {
             rng.shuffle(&mut entries);
-            let effort = Effort { memory: bytes, threads };
+            let effort = Effort { memory: bytes, threads, ..Effort::default() };
             let store = Store::init(Box::new(MemoryEngine::new()), settings(path), effort).unwrap();
             let mut left = entries.as_slice();
             let mut slot = 1;

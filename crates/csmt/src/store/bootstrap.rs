@@ -26,10 +26,6 @@ use crate::tree::{Grower, Nodes, Progress as Grown};
 
 /// Where it is noted how far a bootstrap came.
 const NOTE: &[u8] = b"bootstrap";
-/// Bytes of rows in a batch.
-const BATCH_BYTES: usize = 4 << 20;
-/// Rows looked at or deleted in a batch.
-const BATCH_ROWS: usize = 20_000;
 
 /// Entries, one after the other, the same ones every time.
 pub trait Entries {
@@ -234,7 +230,7 @@ impl Store {
             {
                 let snapshot = self.engine.snapshot()?;
                 let mut keys = HashSet::new();
-                while batch.byte_len() < BATCH_BYTES {
+                while batch.byte_len() < self.batch {
                     let Some((key, value)) = entries.next()? else {
                         is_done = true;
                         break;
@@ -319,7 +315,7 @@ impl Store {
                     };
                     grower.push(Path::of_bytes(&way)?, value, &mut take)?;
                     rows += 1;
-                    if batch.byte_len() >= BATCH_BYTES {
+                    if batch.byte_len() >= self.batch {
                         break;
                     }
                 }
@@ -363,8 +359,11 @@ impl Store {
             {
                 let snapshot = self.engine.snapshot()?;
                 let ways = snapshot.scan(WAYS, (Bound::Unbounded, Bound::Unbounded))?;
-                for row in ways.take(BATCH_ROWS) {
+                for row in ways {
                     batch.delete(WAYS, &row?.0);
+                    if batch.byte_len() >= self.batch {
+                        break;
+                    }
                 }
             }
             if batch.is_empty() {

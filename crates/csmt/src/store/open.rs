@@ -51,7 +51,7 @@ impl Store {
             next_arrival: 0,
             is_unfinished: false,
         };
-        let store = Store { engine, settings, state: Mutex::new(state) };
+        let store = Store { engine, settings, batch: effort.batch, state: Mutex::new(state) };
         store.finish_wiping()?;
         store.read_state()?;
         Ok(store)

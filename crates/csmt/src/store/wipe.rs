@@ -12,9 +12,6 @@ use super::open::{WIPING, first_rows};
 use crate::error::Error;
 use crate::tables::{ARRIVALS, CONFIG, CSMT, KV, META, ROLLBACKS, WAYS};
 
-/// Rows deleted in one batch.
-const ROWS: usize = 10_000;
-
 impl Store {
     /// Deletes every entry, node and point, and begins anew before the first block.
     pub fn wipe(&self, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
@@ -46,8 +43,11 @@ impl Store {
                 {
                     let snapshot = self.engine.snapshot()?;
                     let all = snapshot.scan(table, (Bound::Unbounded, Bound::Unbounded))?;
-                    for row in all.take(ROWS) {
+                    for row in all {
                         batch.delete(table, &row?.0);
+                        if batch.byte_len() >= self.batch {
+                            break;
+                        }
                     }
                 }
                 if batch.is_empty() {
