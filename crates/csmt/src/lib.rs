@@ -32,6 +32,6 @@ pub use path::{BITS_MAX, Bits, Path, TooLong};
 pub use settings::{K, PathKind, Settings};
 #[cfg(feature = "store")]
 pub use store::{
-    Applied, BootstrapProgress, Bootstrapped, Effort, Entries, Entry, PointFacts, RolledBack,
-    Stage, Store, View,
+    Applied, BootstrapProgress, Bootstrapped, Check, Effort, Entries, Entry, PointFacts,
+    RolledBack, Stage, Store, View,
 };

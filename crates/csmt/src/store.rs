@@ -11,6 +11,7 @@ mod changes;
 mod forward;
 mod open;
 mod rollback;
+mod verify;
 mod view;
 mod wipe;
 
@@ -21,6 +22,7 @@ use ledger::Engine;
 pub use bootstrap::{BootstrapProgress, Bootstrapped, Entries, Stage};
 pub use forward::Applied;
 pub use rollback::RolledBack;
+pub use verify::Check;
 pub use view::{Entry, PointFacts, View};
 
 use crate::format::point::Point;
