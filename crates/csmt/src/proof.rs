@@ -12,7 +12,7 @@ mod inclusion;
 pub(crate) use completeness::subtree;
 pub use completeness::{Completeness, Leaf};
 pub use exclusion::Exclusion;
-pub use inclusion::{Inclusion, Step};
+pub use inclusion::{Form, Inclusion, Step, verify};
 
 use core::fmt;
 

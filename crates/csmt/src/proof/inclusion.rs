@@ -29,6 +29,43 @@ pub struct Inclusion {
     pub root_jump: Path,
 }
 
+/// How a proof that an entry is there is written down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// Four fields.
+    #[default]
+    V4,
+    /// Five fields, the root among them.
+    V5,
+    /// Without key and value.
+    Compact,
+    /// The same as Plutus data.
+    Plutus,
+}
+
+/// Accepts bytes only if they prove that the tree with this root has this value under this key.
+pub fn verify(
+    form: Form,
+    bytes: &[u8],
+    root: &Hash,
+    key: &Path,
+    value: &Hash,
+) -> Result<(), Refused> {
+    let proof = match form {
+        Form::V4 => Inclusion::from_v4(bytes)?,
+        Form::V5 => {
+            let (proof, named) = Inclusion::from_v5(bytes)?;
+            if named != *root {
+                return Err(Refused::Root);
+            }
+            proof
+        }
+        Form::Compact => Inclusion::from_compact(bytes, key.clone(), *value)?,
+        Form::Plutus => Inclusion::from_plutus(bytes, key.clone(), *value)?,
+    };
+    proof.verify(root, key, value)
+}
+
 /// Plutus data: a list whose end is marked, under tag 121.
 const PLUTUS_OPEN: [u8; 3] = [0xd8, 0x79, 0x9f];
 const PLUTUS_CLOSE: u8 = 0xff;
@@ -65,6 +102,16 @@ impl Inclusion {
             at += step.consumed;
             branch
         })
+    }
+
+    /// In a form; the root is needed for one of them.
+    pub fn to_form(&self, form: Form, root: &Hash) -> Vec<u8> {
+        match form {
+            Form::V4 => self.to_v4(),
+            Form::V5 => self.to_v5(root),
+            Form::Compact => self.to_compact(),
+            Form::Plutus => self.to_plutus(),
+        }
     }
 
     /// The form with four fields.
