@@ -14,8 +14,8 @@ use crate::error::Error;
 use crate::hash::Hash;
 use crate::index::{BlockIndex, Status};
 use crate::manifest::Tip;
-use crate::store::Store;
-use crate::tables::{BLOCKS, HEADERS, INDEX, REASONS};
+use crate::store::{REORG_TARGET, Store};
+use crate::tables::{BLOCKS, HEADERS, INDEX, META, REASONS};
 use crate::work::Work;
 
 /// What became of a block.
@@ -86,12 +86,16 @@ impl Chain {
         };
         let mut state = self.lock();
         let state = &mut *state;
+        self.settle(state)?;
+        // Whatever fails from here on may have changed the store all the same.
+        state.is_settled = false;
         let mut verdict = self.import_one(state, &block, local_time)?;
         let (disconnected, connected) = self.resume_orphans(state, block.hash, local_time)?;
         if let Ok(import) = &mut verdict {
             import.disconnected += disconnected;
             import.connected += connected;
         }
+        state.is_settled = true;
         Ok(verdict)
     }
 
@@ -183,7 +187,10 @@ impl Chain {
         if prev_hash == state.tip.hash {
             return self.extend(state, block, tip);
         }
-        self.store(block, &index(height, Status::Unknown, work), None)?;
+        let mut batch = rows(block, &index(height, Status::Unknown, work), None);
+        // Should this be cut off, nobody need send the block again: it may have waited for long.
+        batch.put(META, REORG_TARGET, block.hash.as_bytes());
+        self.engine.commit(batch)?;
         self.choose(state, tip.hash)
     }
 
@@ -251,14 +258,7 @@ impl Chain {
         index: &BlockIndex,
         reason: Option<Code>,
     ) -> Result<(), Error> {
-        let mut batch = Batch::new();
-        put_block(&mut batch, block, index);
-        match reason {
-            Some(code) => batch.put(REASONS, block.hash.as_bytes(), code.as_str().as_bytes()),
-            None => batch.delete(REASONS, block.hash.as_bytes()),
-        };
-        forget(&mut batch, block.hash);
-        Ok(self.engine.commit(batch)?)
+        Ok(self.engine.commit(rows(block, index, reason))?)
     }
 
     /// Applies a block on top of the tip, with everything in one batch.
@@ -270,10 +270,7 @@ impl Chain {
             status: Status::Valid,
             work: tip.work.clone(),
         };
-        let mut batch = Batch::new();
-        put_block(&mut batch, block, &index);
-        forget(&mut batch, hash);
-        batch.delete(REASONS, hash.as_bytes());
+        let batch = rows(block, &index, None);
         match self.connect(state, block, tip, batch, Check::Body)? {
             Ok(()) => {
                 Ok(Ok(Import { connected: 1, ..Import::of(hash, Decision::AppliedAsNewTip) }))
@@ -304,6 +301,18 @@ impl Chain {
         let (disconnected, connected) = moved;
         Ok(Ok(Import { hash, decision, disconnected, connected }))
     }
+}
+
+/// The rows of a block that is stored and does not wait.
+fn rows(block: &Block<'_>, index: &BlockIndex, reason: Option<Code>) -> Batch {
+    let mut batch = Batch::new();
+    put_block(&mut batch, block, index);
+    match reason {
+        Some(code) => batch.put(REASONS, block.hash.as_bytes(), code.as_str().as_bytes()),
+        None => batch.delete(REASONS, block.hash.as_bytes()),
+    };
+    forget(&mut batch, block.hash);
+    batch
 }
 
 /// The rows of a block that is stored.

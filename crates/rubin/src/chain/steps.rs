@@ -142,11 +142,13 @@ impl Chain {
     ) -> Result<(), Error> {
         note_applied(&mut batch, tip.hash, utxo_count);
         // Order: whoever looks at the set sees one that the manifest knows of.
-        let _closed = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        let mut gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        *gate = false;
         self.engine.commit(batch)?;
         // Order: the manifest moves when everything it speaks of is durable.
         if follow == Follow::Manifest {
             self.write_manifest(&tip)?;
+            *gate = true;
         }
         tracing::debug!(height = tip.height, hash = %tip.hash, "applied");
         state.tip = tip;
