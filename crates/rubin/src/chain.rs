@@ -44,6 +44,7 @@ pub struct Chain {
     gate: RwLock<bool>,
     /// Another process may be importing, and this one only looks.
     is_reader: bool,
+    reorg_changes_max: usize,
 }
 
 /// What changes with blocks.
@@ -60,6 +61,12 @@ impl Chain {
     /// The block applied last.
     pub fn tip(&self) -> Tip {
         self.lock().tip.clone()
+    }
+
+    /// Changes of the set that are kept in memory while a better chain is validated; one that has more is validated as it is
+    /// applied, and given up again if it is no good. Default: 1,048,576, which take about 200 MB.
+    pub fn reorg_changes_max(self, changes: usize) -> Chain {
+        Chain { reorg_changes_max: changes, ..self }
     }
 
     /// The chain's first block.

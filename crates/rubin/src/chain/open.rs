@@ -8,7 +8,7 @@ use ledger::{Batch, Engine};
 use super::header_window::HeaderWindow;
 use super::import::{is_better, put_block, tip_of};
 use super::orphans::Orphans;
-use super::reorg::plan;
+use super::reorg::{CHANGES_MAX, plan};
 use super::steps::{Check, Follow, note_applied};
 use super::{Chain, State};
 use crate::block::Block;
@@ -94,7 +94,8 @@ impl Chain {
             is_settled: false,
         });
         let gate = RwLock::new(false);
-        Chain { engine, home, validator, genesis, state, gate, is_reader: false }
+        let (is_reader, reorg_changes_max) = (false, CHANGES_MAX);
+        Chain { engine, home, validator, genesis, state, gate, is_reader, reorg_changes_max }
     }
 
     /// Reads the manifest, and refuses other versions and other chains.
@@ -170,8 +171,7 @@ impl Chain {
         }
         for hash in &plan.connect {
             let applied = self.connect_stored(state, *hash, None, Check::Recovery)?;
-            applied
-                .map_err(|code| Error::Inconsistent(format!("block {hash} fails now: {code}")))?;
+            applied.map_err(|code| Error::Inconsistent(format!("block {hash}: {code}")))?;
         }
         Ok(())
     }

@@ -54,13 +54,26 @@ impl Chain {
         check: Check,
     ) -> Result<Result<(), Code>, Error> {
         let height = tip.height;
+        if block.header.prev_hash != state.tip.hash {
+            return Err(Error::Inconsistent(format!(
+                "block {} was to be applied on block {}, and follows {}",
+                block.hash, state.tip.hash, block.header.prev_hash
+            )));
+        }
         let utxo_count = {
             let snapshot = self.engine.snapshot()?;
             let store = Store::new(&*snapshot);
             let before = Before::read(&store, block)?;
             let transition = match self.transition(block, height, &before, check) {
                 Ok(transition) => transition,
-                Err(code) => return Ok(Err(code)),
+                Err(code) if check == Check::Body => return Ok(Err(code)),
+                // It was valid a moment ago, or once: that says something of the store, and nothing of the block.
+                Err(code) => {
+                    return Err(Error::Inconsistent(format!(
+                        "block {} fails now: {code}",
+                        block.hash
+                    )));
+                }
             };
             transition.write(&mut batch);
             batch.put(UNDO, block.hash.as_bytes(), &transition.undo().encode());
