@@ -10,6 +10,7 @@
 //! - A block is validated against the outputs at its parent before the chain that is there is given up for it.
 
 mod header_window;
+mod heal;
 mod import;
 mod open;
 mod orphans;

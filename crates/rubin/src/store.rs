@@ -2,11 +2,12 @@
 
 use ledger::{Bytes, Snapshot};
 
+use crate::code::Code;
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::header::Header;
 use crate::index::BlockIndex;
-use crate::tables::{BLOCKS, HEADERS, INDEX, META, UNDO};
+use crate::tables::{BLOCKS, HEADERS, INDEX, META, REASONS, UNDO};
 use crate::undo::UndoRecord;
 
 /// Keys of the store's own table.
@@ -56,6 +57,12 @@ impl<'a> Store<'a> {
         let undo = self.snapshot.get(UNDO, hash.as_bytes())?.ok_or(Error::UndoMissing(hash))?;
         UndoRecord::decode(&undo).map_err(|wrong| Error::damaged(UNDO, hash.as_bytes(), wrong))?;
         Ok(undo)
+    }
+
+    /// The rule that an invalid block breaks, if it was noted.
+    pub(crate) fn reason(&self, hash: Hash) -> Result<Option<Code>, Error> {
+        let reason = self.snapshot.get(REASONS, hash.as_bytes())?;
+        Ok(reason.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok()))
     }
 
     /// The block that the set of outputs is of.

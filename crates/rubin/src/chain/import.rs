@@ -141,10 +141,18 @@ impl Chain {
     ) -> Result<Verdict, Error> {
         let snapshot = self.engine.snapshot()?;
         let store = Store::new(&*snapshot);
-        if let Some(index) = store.index(block.hash)?
-            && let Some(verdict) = self.known(state, store, block, &index)?
+        let known = store.index(block.hash)?;
+        if let Some(index) = &known
+            && let Some(verdict) = self.known(state, store, block, index)?
         {
             return Ok(verdict);
+        }
+        let was_invalid = known.as_ref().is_some_and(|index| index.status.is_invalid());
+        let is_own_body = || block.merkle_root() == Some(block.header.merkle_root);
+        if known.is_some() && !was_invalid && !is_own_body() {
+            // The one that is stored has passed, and this one has nothing to do with it.
+            let code = Code::BlockMerkleInvalid;
+            return Ok(Err(Rejected { hash: Some(block.hash), code }));
         }
         // A target of zero has no work, and fails its checks.
         let own = Work::of_target(&block.header.target).unwrap_or_default();
@@ -161,6 +169,9 @@ impl Chain {
                 return self.reject(block, &index(0, Status::InvalidHeader, own), code);
             }
             drop(snapshot);
+            if was_invalid {
+                self.wake(state, block.hash)?;
+            }
             return self.keep_orphan(state, block, &index(0, Status::Orphaned, own));
         };
         let height = parent.height.saturating_add(1);
@@ -169,7 +180,7 @@ impl Chain {
         if let Err(code) = self.validator.check_header(block, &context) {
             return self.reject(block, &index(height, Status::InvalidHeader, work), code);
         }
-        if block.merkle_root() != Some(block.header.merkle_root) {
+        if !is_own_body() {
             // Whatever the validator thinks: what is stored must be what the header says.
             let index = index(height, Status::InvalidHeader, work);
             return self.reject(block, &index, Code::BlockMerkleInvalid);
@@ -179,6 +190,9 @@ impl Chain {
             return Ok(Ok(Import::of(block.hash, Decision::InvalidAncestry)));
         }
         drop(snapshot);
+        if was_invalid {
+            self.wake(state, block.hash)?;
+        }
         let tip = Tip { hash: block.hash, height, work: work.clone() };
         if !is_better(&tip, &state.tip) {
             self.store(block, &index(height, Status::Unknown, work), None)?;
@@ -203,10 +217,6 @@ impl Chain {
         index: &BlockIndex,
     ) -> Result<Option<Verdict>, Error> {
         let hash = block.hash;
-        let reason = || -> Result<Option<Code>, Error> {
-            let reason = store.snapshot.get(REASONS, hash.as_bytes())?;
-            Ok(reason.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok()))
-        };
         match index.status {
             Status::Valid if hash == state.tip.hash => {
                 Ok(Some(Ok(Import::of(hash, Decision::AppliedAsNewTip))))
@@ -217,10 +227,11 @@ impl Chain {
             }
             Status::Valid => Ok(Some(Ok(Import::of(hash, Decision::StoredNotSelected)))),
             Status::InvalidAncestry => Ok(Some(Ok(Import::of(hash, Decision::InvalidAncestry)))),
-            // Time heals it.
-            Status::InvalidHeader if reason()? == Some(Code::BlockTimestampFuture) => Ok(None),
             Status::Invalid | Status::InvalidHeader | Status::InvalidBody => {
-                let code = reason()?.unwrap_or(Code::BlockParse);
+                if self.may_be_good(store, block, index)? {
+                    return Ok(None);
+                }
+                let code = store.reason(hash)?.unwrap_or(Code::BlockParse);
                 Ok(Some(Err(Rejected { hash: Some(hash), code })))
             }
             Status::Unknown | Status::Orphaned => Ok(None),
@@ -243,8 +254,7 @@ impl Chain {
         if !state.orphans.has_room() {
             return verdict;
         }
-        let mut batch = Batch::new();
-        put_block(&mut batch, block, index);
+        let mut batch = rows(block, index, None);
         note(&mut batch, block.hash, index.prev_hash);
         self.engine.commit(batch)?;
         state.orphans.add(block.hash, index.prev_hash);
@@ -289,9 +299,7 @@ impl Chain {
         let index = store.need_index(hash)?;
         let decision = match index.status {
             Status::InvalidBody => {
-                let reason = store.snapshot.get(REASONS, hash.as_bytes())?;
-                let code = reason.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok());
-                let code = code.unwrap_or(Code::BlockParse);
+                let code = store.reason(hash)?.unwrap_or(Code::BlockParse);
                 return Ok(Err(Rejected { hash: Some(hash), code }));
             }
             Status::InvalidAncestry => Decision::InvalidAncestry,

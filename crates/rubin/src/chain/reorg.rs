@@ -300,7 +300,7 @@ impl Chain {
         Ok(best)
     }
 
-    fn for_each_index(
+    pub(super) fn for_each_index(
         &self,
         store: Store<'_>,
         mut see: impl FnMut(Hash, BlockIndex),
