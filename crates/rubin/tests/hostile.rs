@@ -248,3 +248,60 @@ fn a_block_from_the_future_comes_in_when_its_time_has_come_and_what_stands_on_it
         }
     }
 }
+
+/// A block that waits for one that nobody knows.
+fn orphan(number: u64) -> Vec<u8> {
+    maker::block(Hash::of(&[&number.to_le_bytes()]), 1, &[maker::coinbase(9, &[])])
+}
+
+#[test]
+fn a_flood_of_orphans_is_bounded_and_keeps_no_good_one_out() {
+    let genesis = maker::genesis(1);
+    let machine = Machine::default();
+    let none = Fault::new(0, false, false);
+    let mut one = machine.start(&genesis, &none).unwrap();
+    let a = branch(genesis.hash(), 0, 3, 1);
+    // One that comes early and goes, and comes again.
+    assert_eq!(import(&one, &a[2]), "ORPHANED");
+    for number in 0..10_000 {
+        assert_eq!(import(&one, &orphan(number)), "ORPHANED");
+        if number == 5000 {
+            // The same again takes no room.
+            assert_eq!(import(&one, &orphan(number)), "ORPHANED");
+        }
+    }
+    let rows = |chain: &Chain| dump(chain).iter().map(Vec::len).collect::<Vec<_>>();
+    let full = rows(&one);
+    assert_eq!(status(&one, &a[2]), None);
+    assert_eq!(status(&one, &orphan(0)), Some(Status::Orphaned));
+    assert_eq!(import(&one, &a[2]), "ORPHANED");
+    assert_eq!(status(&one, &orphan(0)), None);
+    assert_eq!(rows(&one), full, "one more, one less");
+    drop(one);
+    one = machine.start(&genesis, &none).unwrap();
+    assert_eq!(rows(&one), full);
+    assert_eq!(import(&one, &a[1]), "ORPHANED");
+    assert_eq!(rows(&one), full, "also after it was opened anew");
+    import(&one, &a[2]);
+    assert_eq!(import(&one, &a[0]), "APPLIED_AS_NEW_TIP");
+    assert_eq!(one.tip().hash, maker::hash_of(&a[2]));
+    check_sound(&one);
+}
+
+#[test]
+fn orphans_of_an_invalid_block_are_invalid_too() {
+    let genesis = maker::genesis(1);
+    let one = chain(&genesis);
+    let missing = maker::spend(7, &[Outpoint::new(Hash::of(&[b"nothing"]), 0)], &[coin(0)]);
+    let bad = maker::block(genesis.hash(), 5, &[maker::coinbase(1, &[]), missing]);
+    let children = branch(maker::hash_of(&bad), 1, 3, 1);
+    for child in children.iter().rev() {
+        assert_eq!(import(&one, child), "ORPHANED");
+    }
+    assert_eq!(import(&one, &bad), "TX_ERR_MISSING_UTXO");
+    for child in &children {
+        assert_eq!(status(&one, child), Some(Status::InvalidAncestry));
+        assert_eq!(import(&one, child), "INVALID_ANCESTRY");
+    }
+    assert_eq!(one.tip().height, 0);
+}

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use ledger::Batch;
 
-use super::orphans::note;
+use super::orphans::{Orphan, note};
 use super::{Chain, State};
 use crate::block::Block;
 use crate::code::Code;
@@ -63,13 +63,14 @@ impl Chain {
                     let index = BlockIndex { height, prev_hash, status, work };
                     batch.put(INDEX, child.as_bytes(), &index.encode());
                     note(&mut batch, child, prev_hash);
-                    woken.push((child, prev_hash));
+                    let len = store.need_block(child)?.len();
+                    woken.push(Orphan { hash: child, parent: prev_hash, len });
                     open.push(child);
                 }
             }
         }
         self.engine.commit(batch)?;
-        woken.into_iter().for_each(|(child, parent)| state.orphans.add(child, parent));
+        woken.into_iter().for_each(|orphan| state.orphans.add(orphan));
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use ledger::Batch;
 
-use super::orphans::{forget, note};
+use super::orphans::{Orphan, drop_rows, forget, note};
 use super::steps::Check;
 use super::{Chain, State};
 use crate::block::Block;
@@ -250,15 +250,15 @@ impl Chain {
         block: &Block<'_>,
         index: &BlockIndex,
     ) -> Result<Verdict, Error> {
-        let verdict = Ok(Ok(Import::of(block.hash, Decision::Orphaned)));
-        if !state.orphans.has_room() {
-            return verdict;
-        }
+        let orphan = Orphan { hash: block.hash, parent: index.prev_hash, len: block.bytes.len() };
         let mut batch = rows(block, index, None);
-        note(&mut batch, block.hash, index.prev_hash);
+        note(&mut batch, orphan.hash, orphan.parent);
+        let gone = state.orphans.in_the_way_of(&orphan);
+        gone.iter().for_each(|hash| drop_rows(&mut batch, *hash));
         self.engine.commit(batch)?;
-        state.orphans.add(block.hash, index.prev_hash);
-        verdict
+        gone.into_iter().for_each(|hash| state.orphans.remove(hash));
+        state.orphans.add(orphan);
+        Ok(Ok(Import::of(block.hash, Decision::Orphaned)))
     }
 
     /// Stores a block that is not applied.
