@@ -153,7 +153,20 @@ impl Datadir {
     pub fn engine_kind(&self) -> Result<EngineKind, Error> {
         let database = self.path.join(DATABASE);
         let kind = EngineKind::ALL.iter().find(|kind| database.join(kind.file()).exists());
-        kind.copied().ok_or_else(|| Error::NotInitialised(self.path.display().to_string()))
+        if let Some(kind) = kind {
+            return Ok(*kind);
+        }
+        self.check_no_manifest()?;
+        Err(Error::NotInitialised(self.path.display().to_string()))
+    }
+
+    /// A manifest without a database is what is left of a chain, and no place for a new one.
+    fn check_no_manifest(&self) -> Result<(), Error> {
+        if self.path.join(manifest::NAME).exists() {
+            let what = "there is a MANIFEST.json, and no database that this software knows";
+            return Err(Error::Inconsistent(what.to_owned()));
+        }
+        Ok(())
     }
 
     fn home(&self) -> Arc<FileDir> {
@@ -172,6 +185,7 @@ impl Datadir {
         self.finish_import()?;
         let is_new = !self.path.join(DATABASE).exists();
         if is_new {
+            self.check_no_manifest()?;
             // A database that is not whole never has the name.
             let unfinished = self.make_unfinished()?;
             drop(kind.create(&unfinished.join(kind.file()))?);

@@ -1,5 +1,6 @@
 //! Making a chain, opening it, and mending what a crash left between database and manifest.
 
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use host::Dir;
@@ -19,7 +20,7 @@ use crate::hash::Hash;
 use crate::index::{BlockIndex, Status};
 use crate::manifest::{Manifest, Tip};
 use crate::store::{REORG_TARGET, Store};
-use crate::tables::{BLOCKS, HEIGHTS, META, UNDO};
+use crate::tables::{ALL, BLOCKS, HEIGHTS, META, UNDO};
 use crate::transition::Transition;
 use crate::validator::Validator;
 use crate::work::Work;
@@ -37,7 +38,10 @@ impl Chain {
         }
         let applied = Store::new(&*engine.snapshot()?).applied()?;
         match applied {
-            None => apply_genesis(&*engine, &genesis)?,
+            None => {
+                check_empty(&*engine)?;
+                apply_genesis(&*engine, &genesis)?;
+            }
             // The last try was cut off before the manifest.
             Some(hash) if hash == genesis.hash() => {}
             Some(hash) => {
@@ -232,6 +236,20 @@ impl Chain {
         }
         if target.is_some() { self.forget_target() } else { Ok(()) }
     }
+}
+
+/// Rows that nobody has named the block of are not ours to go on with.
+fn check_empty(engine: &dyn Engine) -> Result<(), Error> {
+    let snapshot = engine.snapshot()?;
+    for table in ALL {
+        if snapshot.scan(*table, (Bound::Unbounded, Bound::Unbounded))?.next().is_some() {
+            return Err(Error::Inconsistent(format!(
+                "there is no MANIFEST.json, and {} has rows",
+                table.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn genesis_tip(genesis: &Genesis) -> Tip {
