@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use host::{Disk, FileDir, FileDisk, LockError};
+use host::{Dir, Disk, FileDir, FileDisk, LockError};
 use ledger::{Engine, KvbEngine, KvbReadOnly};
 
 use crate::chain::Chain;
@@ -138,7 +138,9 @@ impl Datadir {
         let mut chains = Vec::new();
         for entry in entries {
             let name = entry.map_err(Error::io("list chains"))?.file_name();
-            chains.extend(name.to_str().and_then(|name| name.parse::<Hash>().ok()));
+            let hash = name.to_str().and_then(|name| name.parse::<Hash>().ok());
+            // Upper-case digits are another name.
+            chains.extend(hash.filter(|hash| name == *hash.to_string()));
         }
         chains.sort_unstable();
         Ok(chains)
@@ -200,11 +202,13 @@ impl Datadir {
 
     /// Opens the chain to import blocks.
     pub fn open(&self, genesis: Genesis, validator: Box<dyn Validator>) -> Result<Open, Error> {
-        if self.path.exists() {
-            self.finish_import()?;
+        if !self.path.join(DATABASE).join(manifest::NAME).exists() {
+            self.check_initialised()?;
         }
-        self.check_initialised()?;
         let lock = self.lock()?;
+        // Order: whoever makes the chain from an export has the lock, and names the manifest itself.
+        self.finish_import()?;
+        self.check_initialised()?;
         let kind = self.engine_kind()?;
         let engine = kind.open(&self.path.join(DATABASE).join(kind.file()))?;
         let chain = Chain::open(engine, self.home(), validator, genesis)?;
@@ -346,9 +350,19 @@ impl std::ops::Deref for Open {
 
 /// Makes a directory that only its owner and its group can enter, and those above it.
 fn make_dir(path: &Path) -> Result<(), Error> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    let above = above.unwrap_or(Path::new("."));
+    make_dir(above)?;
     let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o750);
-    builder.create(path).map_err(Error::io("make a directory"))
+    match builder.create(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        made => made.map_err(Error::io("make a directory"))?,
+    }
+    // Order: nothing below it is durable before its name is.
+    FileDir::new(above).sync().map_err(Error::io("sync a directory"))
 }

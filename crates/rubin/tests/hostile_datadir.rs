@@ -155,3 +155,12 @@ fn a_database_of_another_chain_is_refused() {
     assert_eq!(std::fs::read(datadir.path().join("MANIFEST.json")).unwrap(), before);
     assert_eq!(UTXO.name, "utxo_by_outpoint");
 }
+
+#[test]
+fn only_lower_case_names_are_chains() {
+    let (dir, datadir, _) = make();
+    let upper = datadir.chain_id().to_string().to_uppercase();
+    std::fs::create_dir(dir.path().join("chains").join(upper)).unwrap();
+    std::fs::create_dir(dir.path().join("chains").join("more")).unwrap();
+    assert_eq!(Datadir::chains(dir.path()).unwrap(), [datadir.chain_id()]);
+}
