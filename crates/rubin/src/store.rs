@@ -14,6 +14,7 @@ use crate::undo::UndoRecord;
 pub(crate) const APPLIED: &[u8] = b"applied";
 pub(crate) const UTXO_COUNT: &[u8] = b"utxo_count";
 pub(crate) const REORG_TARGET: &[u8] = b"reorg_target";
+pub(crate) const FIRST_BLOCK: &[u8] = b"first_block";
 
 /// A snapshot, read as what it holds.
 #[derive(Clone, Copy)]
@@ -76,6 +77,14 @@ impl<'a> Store<'a> {
         let bytes = self.snapshot.get(META, UTXO_COUNT)?;
         let count = bytes.and_then(|bytes| <[u8; 8]>::try_from(&*bytes).ok());
         Ok(count.map_or(0, u64::from_le_bytes))
+    }
+
+    /// The height from which on the applied chain has all its blocks and undo records. A chain from an export has not more,
+    /// beside genesis.
+    pub(crate) fn first_block(&self) -> Result<u64, Error> {
+        let bytes = self.snapshot.get(META, FIRST_BLOCK)?;
+        let height = bytes.and_then(|bytes| <[u8; 8]>::try_from(&*bytes).ok());
+        Ok(height.map_or(0, u64::from_le_bytes))
     }
 
     /// The block that a reorg was on its way to.

@@ -132,7 +132,16 @@ impl Chain {
         self.recover(state, &manifest.tip, target)?;
         self.check_tip(&manifest.tip)?;
         *self.gate.write().unwrap_or_else(PoisonError::into_inner) = true;
-        self.finish_reorg(state, applied, target)?;
+        let before = state.tip.clone();
+        match self.finish_reorg(state, applied, target) {
+            // A better chain that cannot be gone over to keeps nobody from the one that is there. Whoever sends more of it is
+            // told again.
+            Err(error) if state.tip == before && is_missing(&error) => {
+                tracing::warn!(%error, "there is a better chain");
+                self.forget_target()?;
+            }
+            done => done?,
+        }
         self.finish_orphans(state)?;
         state.is_settled = true;
         Ok(())
@@ -236,6 +245,12 @@ impl Chain {
         }
         if target.is_some() { self.forget_target() } else { Ok(()) }
     }
+}
+
+/// Something that was looked for before anything was changed is not there.
+fn is_missing(error: &Error) -> bool {
+    use Error::{BlockMissing, Damaged, IndexMissing, UndoMissing};
+    matches!(error, IndexMissing(_) | UndoMissing(_) | BlockMissing(_) | Damaged { .. })
 }
 
 /// Rows that nobody has named the block of are not ours to go on with.
