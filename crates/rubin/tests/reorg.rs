@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use host::MemoryDir;
+use host::{Dir, MemoryDir};
 use ledger::{Engine, MemoryEngine};
 use rubin::rules::{Rules, WINDOW, expected_target};
 use rubin::synthetic::{self as maker, Generator, coin};
@@ -240,10 +240,10 @@ fn targets_change_where_a_window_ends_on_every_branch() {
     old[0] = 0x7f;
     let first = maker::block_with(Hash::ZERO, 0, old, &[maker::coinbase(0, &[])]);
     let genesis = Genesis::new(first).unwrap();
-    let (tables, files) = (MemoryEngine::new(), Arc::new(MemoryDir::new()));
+    let files: Arc<dyn Dir> = Arc::new(MemoryDir::new());
+    let tables = Box::new(MemoryEngine::new());
     let rules: Box<Rules> = Box::default();
-    let mut chain =
-        Chain::init(Box::new(tables), Arc::clone(&files) as _, rules, genesis.clone()).unwrap();
+    let mut chain = Chain::init(tables, Arc::clone(&files), rules, genesis.clone()).unwrap();
     let mut fast = Miner::new(&genesis);
     for _ in 1..2010 {
         assert_eq!(import(&chain, &fast.mine(1)), "APPLIED_AS_NEW_TIP");
