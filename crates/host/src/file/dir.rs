@@ -1,6 +1,6 @@
 //! A directory of the operating system.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,7 +53,8 @@ impl Dir for FileDir {
             return Err(too_large());
         }
         let mut bytes = Vec::new();
-        let read = File::open(&path)?.take(READ_MAX + 1).read_to_end(&mut bytes)?;
+        let file = OpenOptions::new().read(true).open(&path)?;
+        let read = file.take(READ_MAX + 1).read_to_end(&mut bytes)?;
         if u64::try_from(read).is_ok_and(|read| read <= READ_MAX) {
             Ok(Some(bytes))
         } else {
