@@ -126,11 +126,13 @@ impl ChainView<'_> {
         }
         match store.header(hash) {
             Ok(Some(header)) => {
-                if header.prev_hash != prev {
+                let index = store.index(hash)?;
+                let is_linked = index.as_ref().is_none_or(|index| index.prev_hash == prev);
+                if header.prev_hash != prev || !is_linked {
                     find("its header follows another block than the index says".to_owned());
                 }
                 *work = work.plus(&Work::of_target(&header.target).unwrap_or_default());
-                if store.index(hash)?.is_some_and(|index| index.work != *work) {
+                if index.is_some_and(|index| index.work != *work) {
                     find(format!("the index has other work than {work}"));
                 }
             }
