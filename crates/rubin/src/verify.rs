@@ -77,7 +77,7 @@ impl ChainView<'_> {
         Ok(check)
     }
 
-    /// The hashes of the applied chain, the tip first.
+    /// The hashes of the applied chain, the tip first. Headers are followed, not the index: they cannot go in a circle.
     fn walk_back(&self, genesis: Hash, check: &mut ChainCheck) -> Result<Vec<Hash>, Error> {
         let store = Store::new(self.snapshot());
         let mut hashes = Vec::new();
@@ -96,15 +96,21 @@ impl ChainView<'_> {
                     index.status.name()
                 ));
             }
-            if height == 0 {
-                if hash != genesis {
-                    check
-                        .findings
-                        .push(format!("block {hash} is at height 0, and genesis is {genesis}"));
+            if height == 0 || hash == genesis {
+                if height != 0 || hash != genesis {
+                    check.findings.push(format!(
+                        "block {hash} is at height {height}, and genesis is {genesis}"
+                    ));
                 }
                 return Ok(hashes);
             }
-            hash = index.prev_hash;
+            let Ok(Some(header)) = store.header(hash) else {
+                check.findings.push(format!(
+                    "block {hash}: without its header, nothing before it can be found"
+                ));
+                return Ok(hashes);
+            };
+            hash = header.prev_hash;
             height -= 1;
         }
     }

@@ -17,7 +17,7 @@ use model::Tree;
 use rubin::rules::Rules;
 use rubin::synthetic::{self as maker, coin};
 use rubin::tables::{ALL, BLOCKS, HEADERS, HEIGHTS, INDEX, UNDO, UTXO};
-use rubin::{Chain, Genesis, Hash, Outpoint};
+use rubin::{BlockIndex, Chain, Genesis, Hash, Outpoint};
 
 type Row = (Table, Vec<u8>, Vec<u8>);
 
@@ -110,6 +110,42 @@ fn a_damaged_row_is_told_and_never_panics() {
             }
         }
     }
+}
+
+#[test]
+fn an_index_that_goes_in_a_circle_is_told() {
+    let genesis = maker::genesis(1);
+    let home: Arc<dyn Dir> = Arc::new(MemoryDir::new());
+    let rules = Box::<Rules>::default();
+    let engine = Box::new(MemoryEngine::new());
+    let chain = Chain::init(engine, Arc::clone(&home), rules, genesis.clone()).unwrap();
+    for height in 1..=3 {
+        let block = maker::block(chain.tip().hash, height, &[maker::coinbase(height, &[])]);
+        chain.import(&block, None).unwrap().unwrap();
+    }
+    let tip = chain.tip();
+    let far = u64::MAX;
+    let mut rows = rows(chain.engine());
+    for (_, key, value) in rows.iter_mut().filter(|(table, ..)| *table == INDEX) {
+        let mut index = BlockIndex::decode(value).unwrap();
+        match index.height {
+            1 => index.prev_hash = tip.hash,
+            3 => index.height = far,
+            _ => {}
+        }
+        assert_eq!(key.len(), 32);
+        *value = index.encode();
+    }
+    let manifest = home.read("MANIFEST.json").unwrap().unwrap();
+    let manifest = String::from_utf8(manifest).unwrap();
+    let manifest = manifest.replace("height\": 3", &format!("height\": {far}"));
+    let chain = open(&rows, manifest.as_bytes(), &genesis).unwrap();
+    let view = chain.view().unwrap();
+    let check = view.verify(genesis.hash(), true, &mut |_, _| {}).unwrap();
+    assert!(!check.findings.is_empty());
+    assert!(view.export(&genesis, 10, &mut Vec::new(), &mut |_, _| {}).is_err());
+    let next = maker::block(tip.hash, 9, &[maker::coinbase(4, &[])]);
+    let _ = chain.import(&next, None);
 }
 
 #[test]
