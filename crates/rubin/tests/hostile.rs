@@ -289,6 +289,28 @@ fn a_flood_of_orphans_is_bounded_and_keeps_no_good_one_out() {
 }
 
 #[test]
+fn what_is_stored_or_waits_is_not_written_again() {
+    let genesis = maker::genesis(1);
+    let fault = Fault::new(0, false, false);
+    let one = Machine::default().start(&genesis, &fault).unwrap();
+    for block in branch(genesis.hash(), 0, 3, 1) {
+        assert_eq!(import(&one, &block), "APPLIED_AS_NEW_TIP");
+    }
+    let side = branch(genesis.hash(), 0, 1, 2).remove(0);
+    for (block, wanted) in [(&side, "STORED_NOT_SELECTED"), (&orphan(1), "ORPHANED")] {
+        assert_eq!(import(&one, block), wanted);
+        let (before, count) = (dump(&one), fault.count());
+        assert_eq!(import(&one, block), wanted);
+        assert_eq!(fault.count(), count, "nobody makes us write for nothing");
+        assert_eq!(dump(&one), before);
+    }
+    // Whoever changes the witness later does not put that in the place of what is stored.
+    let before = dump(&one);
+    assert_eq!(import(&one, &with_another_witness(&side, 1)), "STORED_NOT_SELECTED");
+    assert_eq!(dump(&one), before);
+}
+
+#[test]
 fn orphans_of_an_invalid_block_are_invalid_too() {
     let genesis = maker::genesis(1);
     let one = chain(&genesis);

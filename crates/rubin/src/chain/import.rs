@@ -195,6 +195,9 @@ impl Chain {
         }
         let tip = Tip { hash: block.hash, height, work: work.clone() };
         if !is_better(&tip, &state.tip) {
+            if known.is_some_and(|index| index.status == Status::Unknown) {
+                return Ok(Ok(Import::of(block.hash, Decision::StoredNotSelected)));
+            }
             self.store(block, &index(height, Status::Unknown, work), None)?;
             return Ok(Ok(Import::of(block.hash, Decision::StoredNotSelected)));
         }
@@ -250,6 +253,9 @@ impl Chain {
         block: &Block<'_>,
         index: &BlockIndex,
     ) -> Result<Verdict, Error> {
+        if state.orphans.contains(block.hash) {
+            return Ok(Ok(Import::of(block.hash, Decision::Orphaned)));
+        }
         let orphan = Orphan { hash: block.hash, parent: index.prev_hash, len: block.bytes.len() };
         let mut batch = rows(block, index, None);
         note(&mut batch, orphan.hash, orphan.parent);

@@ -50,12 +50,14 @@ impl Orphans {
         Ok(orphans)
     }
 
+    /// True of a block that waits.
+    pub(super) fn contains(&self, hash: Hash) -> bool {
+        self.waiting.contains_key(&hash)
+    }
+
     /// Those that must go so that one of so many bytes may wait.
     pub(super) fn in_the_way_of(&self, orphan: &Orphan) -> Vec<Hash> {
         let mut gone = Vec::new();
-        if self.waiting.contains_key(&orphan.hash) {
-            return gone;
-        }
         let (mut count, mut bytes) = (self.waiting.len() + 1, self.bytes + orphan.len);
         for oldest in self.order.iter().filter_map(|hash| self.waiting.get(hash)) {
             if count <= COUNT_MAX && bytes <= BYTES_MAX {
