@@ -164,3 +164,23 @@ fn only_lower_case_names_are_chains() {
     std::fs::create_dir(dir.path().join("chains").join("more")).unwrap();
     assert_eq!(Datadir::chains(dir.path()).unwrap(), [datadir.chain_id()]);
 }
+
+#[test]
+fn a_chain_between_two_blocks_is_mended_by_whoever_writes() {
+    let (_dir, datadir, path) = make();
+    let genesis = Genesis::devnet;
+    let manifest = std::fs::read(&path).unwrap();
+    let chain = datadir.open(genesis(), rules()).unwrap();
+    let block = maker::block(chain.tip().hash, 2, &[maker::coinbase(2, &[maker::coin(0)])]);
+    chain.import(&block, None).unwrap().unwrap();
+    let after = chain.tip();
+    drop(chain);
+    // As if power had failed before the manifest.
+    std::fs::write(&path, &manifest).unwrap();
+    let error = datadir.open_to_read(genesis(), rules()).unwrap_err();
+    assert!(matches!(error, Error::Unfinished), "{error}");
+    assert!(!error.to_string().contains("backup"), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), manifest, "looking mends nothing");
+    drop(datadir.init(genesis(), EngineKind::Kvb, rules()).unwrap());
+    assert_eq!(datadir.open_to_read(genesis(), rules()).unwrap().tip(), after);
+}

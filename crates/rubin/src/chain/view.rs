@@ -66,10 +66,7 @@ impl Chain {
             // Somebody is just between the two.
             std::thread::sleep(PAUSE);
         }
-        Err(Error::Inconsistent(
-            "the database is not at the block that MANIFEST.json names: the last import was cut off, and the next one mends that"
-                .to_owned(),
-        ))
+        Err(Error::Unfinished)
     }
 
     fn view_of_now(&self) -> Result<ChainView<'_>, Error> {
