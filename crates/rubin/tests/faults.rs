@@ -18,7 +18,8 @@ use host::MemoryDir;
 use ledger::MemoryEngine;
 use model::{Model, Tree};
 use rubin::rules::Rules;
-use rubin::{Chain, Error};
+use rubin::synthetic as maker;
+use rubin::{Chain, Error, Hash, Header};
 
 /// What outlives a process.
 #[derive(Default)]
@@ -51,8 +52,14 @@ impl Machine {
 fn live(tree: &Tree, order: &[usize], changes_max: usize, fault: &Arc<Fault>) {
     let chain = Machine::new(tree, changes_max).start(tree, fault).unwrap();
     let mut model = Model::new(tree);
-    for number in order {
+    for (turn, number) in order.iter().enumerate() {
         let bytes = &tree.blocks[*number].bytes;
+        if turn % 3 == 0 {
+            // Somebody is first with another body under that header, which keeps out neither the block nor what waits for it.
+            let other = maker::block(Hash::ZERO, 0, &[maker::coinbase(77, &[])]);
+            let mixed = [&bytes[..Header::LEN], &other[Header::LEN..]].concat();
+            let _ = chain.import(&mixed, None);
+        }
         if chain.import(bytes, None).is_err() {
             // Whoever looks now sees a set that belongs to its block.
             let view = chain.view().unwrap();
