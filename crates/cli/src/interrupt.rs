@@ -41,8 +41,19 @@ pub(crate) struct Stdin;
 impl Read for Stdin {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         wait_for_input()?;
-        io::stdin().lock().read(buf)
+        read(buf)
     }
+}
+
+/// Past the buffer of the standard library: what lies there is nothing to wait for, and would be waited for.
+#[cfg(unix)]
+fn read(buf: &mut [u8]) -> io::Result<usize> {
+    Ok(rustix::io::read(io::stdin(), buf)?)
+}
+
+#[cfg(not(unix))]
+fn read(buf: &mut [u8]) -> io::Result<usize> {
+    io::stdin().lock().read(buf)
 }
 
 #[cfg(unix)]

@@ -26,7 +26,8 @@ pub trait Dir: Send + Sync + fmt::Debug {
     /// Opens a file for reading and writing; `NotFound` if there is none.
     fn open(&self, name: &str) -> io::Result<Arc<dyn Disk>>;
 
-    /// All bytes of a file, or nothing if there is no such file.
+    /// All bytes of a small file, or nothing if there is no such file. What is no plain file, or far
+    /// too long, is `InvalidData`.
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
 
     /// Puts a file with these bytes in the place of the named one, atomically and durably.

@@ -5,9 +5,12 @@
 //! - The set of outputs is that of the block that the database itself names as applied; if a crash leaves it one step away from
 //!   the manifest, opening goes back, or on, to the manifest's block.
 //! - The undo record of a block is in the batch that applies it.
+//! - What is in memory is believed only as long as nothing failed: after a fault the chain is read anew, as when it is opened,
+//!   before the next block or the next look.
 //! - A block is validated against the outputs at its parent before the chain that is there is given up for it.
 
 mod header_window;
+mod heal;
 mod import;
 mod open;
 mod orphans;
@@ -38,8 +41,11 @@ pub struct Chain {
     validator: Box<dyn Validator>,
     genesis: Genesis,
     state: Mutex<State>,
-    /// Held for writing from the commit of a batch until the manifest says so too.
-    gate: RwLock<()>,
+    /// Held for writing from the commit of a batch until the manifest says so too; true if it does.
+    gate: RwLock<bool>,
+    /// Another process may be importing, and this one only looks.
+    is_reader: bool,
+    reorg_changes_max: usize,
 }
 
 /// What changes with blocks.
@@ -48,12 +54,20 @@ struct State {
     utxo_count: u64,
     orphans: Orphans,
     headers: HeaderWindow,
+    /// It is what the store says. False before it is read, and after a fault, which may have come before a change or after it.
+    is_settled: bool,
 }
 
 impl Chain {
     /// The block applied last.
     pub fn tip(&self) -> Tip {
         self.lock().tip.clone()
+    }
+
+    /// Changes of the set that are kept in memory while a better chain is validated; one that has more is validated as it is
+    /// applied, and given up again if it is no good. Default: 1,048,576, which take about 200 MB.
+    pub fn reorg_changes_max(self, changes: usize) -> Chain {
+        Chain { reorg_changes_max: changes, ..self }
     }
 
     /// The chain's first block.
@@ -72,6 +86,7 @@ impl Chain {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
+        // Whoever panicked while it was held has left it unsettled.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -141,7 +141,10 @@ impl Datadir {
     pub fn chains(datadir: impl AsRef<Path>) -> Result<Vec<Hash>, Error> {
         let names = FileDir::list(datadir.as_ref().join("chains"));
         let names = names.map_err(Error::io("list chains"))?;
-        let mut chains: Vec<Hash> = names.iter().filter_map(|name| name.parse().ok()).collect();
+        // Upper-case digits are another name.
+        let chain =
+            |name: &String| name.parse().ok().filter(|hash: &Hash| hash.to_string() == *name);
+        let mut chains: Vec<Hash> = names.iter().filter_map(chain).collect();
         chains.sort_unstable();
         Ok(chains)
     }
@@ -155,7 +158,20 @@ impl Datadir {
     pub fn engine_kind(&self) -> Result<EngineKind, Error> {
         let database = self.path.join(DATABASE);
         let kind = EngineKind::ALL.iter().find(|kind| database.join(kind.file()).exists());
-        kind.copied().ok_or_else(|| Error::NotInitialised(self.path.display().to_string()))
+        if let Some(kind) = kind {
+            return Ok(*kind);
+        }
+        self.check_no_manifest()?;
+        Err(Error::NotInitialised(self.path.display().to_string()))
+    }
+
+    /// A manifest without a database is what is left of a chain, and no place for a new one.
+    fn check_no_manifest(&self) -> Result<(), Error> {
+        if self.path.join(manifest::NAME).exists() {
+            let what = "there is a MANIFEST.json, and no database that this software knows";
+            return Err(Error::Inconsistent(what.to_owned()));
+        }
+        Ok(())
     }
 
     fn home(&self) -> Arc<FileDir> {
@@ -174,6 +190,7 @@ impl Datadir {
         self.finish_import()?;
         let is_new = !self.path.join(DATABASE).exists();
         if is_new {
+            self.check_no_manifest()?;
             // A database that is not whole never has the name.
             let unfinished = self.make_unfinished()?;
             drop(kind.create(&unfinished.join(kind.file()))?);
@@ -188,11 +205,13 @@ impl Datadir {
 
     /// Opens the chain to import blocks.
     pub fn open(&self, genesis: Genesis, validator: Box<dyn Validator>) -> Result<Open, Error> {
-        if self.path.exists() {
-            self.finish_import()?;
+        if !self.path.join(DATABASE).join(manifest::NAME).exists() {
+            self.check_initialised()?;
         }
-        self.check_initialised()?;
         let lock = self.lock()?;
+        // Order: whoever makes the chain from an export has the lock, and names the manifest itself.
+        self.finish_import()?;
+        self.check_initialised()?;
         let kind = self.engine_kind()?;
         let engine = kind.open(&self.path.join(DATABASE).join(kind.file()))?;
         let chain = Chain::open(engine, self.home(), validator, genesis)?;

@@ -49,6 +49,11 @@ pub enum Error {
         "REORG_ERR_CHAINSTATE_INCONSISTENT: {0}; nothing was changed: restore the datadir from a backup, or import the chain anew"
     )]
     Inconsistent(String),
+    /// A crash left the database one step from the manifest. Opening the chain to import mends it.
+    #[error(
+        "the last import was cut off between the database and MANIFEST.json; nothing is lost, and the next import mends it, or `rubin-node init --datadir ...`"
+    )]
+    Unfinished,
     /// The manifest is not one.
     #[error("MANIFEST.json {0}; restore it from a backup")]
     Manifest(String),

@@ -24,6 +24,7 @@ use sha3::{Digest, Sha3_256};
 
 use crate::block::Block;
 use crate::chain::ChainView;
+use crate::coins::Before;
 use crate::entry::UtxoEntry;
 use crate::error::Error;
 use crate::genesis::Genesis;
@@ -33,8 +34,9 @@ use crate::index::{BlockIndex, Status};
 use crate::manifest::{Manifest, SCHEMA_VERSION, Tip};
 use crate::outpoint::Outpoint;
 use crate::set_hash::SetHash;
-use crate::store::{APPLIED, Store, UTXO_COUNT};
+use crate::store::{APPLIED, FIRST_BLOCK, Store, UTXO_COUNT};
 use crate::tables::{BLOCKS, HEADERS, HEIGHTS, INDEX, META, UNDO, UTXO};
+use crate::transition::Transition;
 use crate::undo::UndoRecord;
 use crate::work::Work;
 
@@ -89,7 +91,8 @@ impl ChainView<'_> {
         let store = Store::new(self.snapshot());
         let (utxo_count, utxo_set_hash) = self.utxo_set_hash()?;
         let tip = self.tip();
-        let blocks = u64::from(blocks_max.max(1)).min(tip.height + 1);
+        let there = tip.height.saturating_add(1).saturating_sub(store.first_block()?);
+        let blocks = u64::from(blocks_max).min(there).max(1);
         let export = Export {
             tip_hash: tip.hash,
             tip_height: tip.height,
@@ -252,12 +255,29 @@ pub(crate) fn import(
     if input.array::<32>()? != digest {
         return Err(wrong("its last hash is not that of the rest"));
     }
+    if input.input.read(&mut [0]).map_err(Error::io("read the export"))? > 0 {
+        return Err(wrong("bytes are left over"));
+    }
+    put_genesis(&mut loader, genesis)?;
+    let first = tip_height.saturating_add(1).saturating_sub(blocks.into());
+    loader.put(META, FIRST_BLOCK, &first.to_le_bytes())?;
     loader.put(META, UTXO_COUNT, &utxo_count.to_le_bytes())?;
     loader.put(META, APPLIED, tip_hash.as_bytes())?;
     loader.finish()?;
     // Order: whoever sees the manifest sees everything else.
     Manifest { schema_version: SCHEMA_VERSION, chain_id, tip }.write(home)?;
     Ok(Export { tip_hash, tip_height, utxo_count, utxo_set_hash, blocks })
+}
+
+/// The first block, which is always there: it says which chain this is.
+fn put_genesis(loader: &mut Loader<'_>, genesis: &Genesis) -> Result<(), Error> {
+    let hash = genesis.hash();
+    let block = Block::decode(genesis.bytes()).map_err(|_| wrong("genesis is not well formed"))?;
+    let before = Before::default();
+    let transition =
+        Transition::of(&block, 0, &before).map_err(|_| wrong("genesis spends something"))?;
+    loader.put(BLOCKS, hash.as_bytes(), genesis.bytes())?;
+    loader.put(UNDO, hash.as_bytes(), &transition.undo().encode())
 }
 
 /// Rows on their way into an engine.
@@ -296,6 +316,9 @@ fn import_headers(
         let is_first = height > 0 || hash == genesis.hash();
         if header.prev_hash != tip.hash || !is_first {
             return Err(wrong("its headers do not follow each other from genesis on"));
+        }
+        if height > 0 && hash.0 >= header.target {
+            return Err(wrong("a header has not the work that it says"));
         }
         tip = Tip { hash, height, work: tip.work.plus(&own) };
         let index = BlockIndex {

@@ -59,6 +59,12 @@ struct Fields {
     last_applied_height: u64,
 }
 
+/// The one field that every version has.
+#[derive(Deserialize)]
+struct Version {
+    schema_version: u32,
+}
+
 impl Manifest {
     /// The file's bytes.
     pub fn encode(&self) -> Vec<u8> {
@@ -80,8 +86,15 @@ impl Manifest {
     /// From the file's bytes. A version that is not known is no reason to fail: whoever asks decides.
     pub fn decode(bytes: &[u8]) -> Result<Manifest, Error> {
         let wrong = |what: String| Error::Manifest(what);
-        let fields: Fields =
-            serde_json::from_slice(bytes).map_err(|error| wrong(format!("is not one: {error}")))?;
+        let fields: Fields = serde_json::from_slice(bytes).map_err(|error| {
+            // Newer software may have other fields, too.
+            match serde_json::from_slice(bytes) {
+                Ok(Version { schema_version: found }) if found > SCHEMA_VERSION => {
+                    Error::NewerSchema { found, supported: SCHEMA_VERSION }
+                }
+                _ => wrong(format!("is not one: {error}")),
+            }
+        })?;
         let hash = |name: &str, text: &str| {
             let is_plain = !text.contains(|letter: char| letter.is_ascii_uppercase());
             let hash = text.parse().ok().filter(|_| is_plain);

@@ -2,17 +2,19 @@
 
 use ledger::{Bytes, Snapshot};
 
+use crate::code::Code;
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::header::Header;
 use crate::index::BlockIndex;
-use crate::tables::{BLOCKS, HEADERS, INDEX, META, UNDO};
+use crate::tables::{BLOCKS, HEADERS, INDEX, META, REASONS, UNDO};
 use crate::undo::UndoRecord;
 
 /// Keys of the store's own table.
 pub(crate) const APPLIED: &[u8] = b"applied";
 pub(crate) const UTXO_COUNT: &[u8] = b"utxo_count";
 pub(crate) const REORG_TARGET: &[u8] = b"reorg_target";
+pub(crate) const FIRST_BLOCK: &[u8] = b"first_block";
 
 /// A snapshot, read as what it holds.
 #[derive(Clone, Copy)]
@@ -58,6 +60,12 @@ impl<'a> Store<'a> {
         Ok(undo)
     }
 
+    /// The rule that an invalid block breaks, if it was noted.
+    pub(crate) fn reason(&self, hash: Hash) -> Result<Option<Code>, Error> {
+        let reason = self.snapshot.get(REASONS, hash.as_bytes())?;
+        Ok(reason.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok()))
+    }
+
     /// The block that the set of outputs is of.
     pub(crate) fn applied(&self) -> Result<Option<Hash>, Error> {
         let bytes = self.snapshot.get(META, APPLIED)?;
@@ -69,6 +77,14 @@ impl<'a> Store<'a> {
         let bytes = self.snapshot.get(META, UTXO_COUNT)?;
         let count = bytes.and_then(|bytes| <[u8; 8]>::try_from(&*bytes).ok());
         Ok(count.map_or(0, u64::from_le_bytes))
+    }
+
+    /// The height from which on the applied chain has all its blocks and undo records. A chain from an export has not more,
+    /// beside genesis.
+    pub(crate) fn first_block(&self) -> Result<u64, Error> {
+        let bytes = self.snapshot.get(META, FIRST_BLOCK)?;
+        let height = bytes.and_then(|bytes| <[u8; 8]>::try_from(&*bytes).ok());
+        Ok(height.map_or(0, u64::from_le_bytes))
     }
 
     /// The block that a reorg was on its way to.

@@ -48,20 +48,28 @@ impl Source for Replay {
 impl ChainView<'_> {
     /// Verifies the applied chain: links, heights, work, identity of headers and blocks, the index by height, undo records. With
     /// `replay` also applies all blocks in memory, and compares every undo record and the set with what comes of it; that takes
-    /// as much memory as the set. `progress` is told how many blocks are done, of how many.
+    /// as much memory as the set, and all blocks, which a chain from an export has not. `progress` is told how many blocks are
+    /// done, of how many.
     pub fn verify(
         &self,
         genesis: Hash,
         replay: bool,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<ChainCheck, Error> {
+        let first = Store::new(self.snapshot()).first_block()?;
+        let replay = replay && first <= 1;
         let mut check = ChainCheck { is_replayed: replay, ..ChainCheck::default() };
         let hashes = self.walk_back(genesis, &mut check)?;
         let total = u64::try_from(hashes.len()).unwrap_or(u64::MAX);
         let mut set = Replay::default();
         let mut work = Work::zero();
+        let mut prev = Hash::ZERO;
         for (height, hash) in (0_u64..).zip(hashes.iter().rev()) {
-            self.check_block(height, *hash, &mut work, replay.then_some(&mut set), &mut check)?;
+            self.check_header(height, *hash, prev, &mut work, &mut check)?;
+            prev = *hash;
+            if height == 0 || height >= first {
+                self.check_block(height, *hash, replay.then_some(&mut set), &mut check)?;
+            }
             check.blocks += 1;
             progress(check.blocks, total);
         }
@@ -69,7 +77,7 @@ impl ChainView<'_> {
         Ok(check)
     }
 
-    /// The hashes of the applied chain, the tip first.
+    /// The hashes of the applied chain, the tip first. Headers are followed, not the index: they cannot go in a circle.
     fn walk_back(&self, genesis: Hash, check: &mut ChainCheck) -> Result<Vec<Hash>, Error> {
         let store = Store::new(self.snapshot());
         let mut hashes = Vec::new();
@@ -88,25 +96,31 @@ impl ChainView<'_> {
                     index.status.name()
                 ));
             }
-            if height == 0 {
-                if hash != genesis {
-                    check
-                        .findings
-                        .push(format!("block {hash} is at height 0, and genesis is {genesis}"));
+            if height == 0 || hash == genesis {
+                if height != 0 || hash != genesis {
+                    check.findings.push(format!(
+                        "block {hash} is at height {height}, and genesis is {genesis}"
+                    ));
                 }
                 return Ok(hashes);
             }
-            hash = index.prev_hash;
+            let Ok(Some(header)) = store.header(hash) else {
+                check.findings.push(format!(
+                    "block {hash}: without its header, nothing before it can be found"
+                ));
+                return Ok(hashes);
+            };
+            hash = header.prev_hash;
             height -= 1;
         }
     }
 
-    fn check_block(
+    fn check_header(
         &self,
         height: u64,
         hash: Hash,
+        prev: Hash,
         work: &mut Work,
-        set: Option<&mut Replay>,
         check: &mut ChainCheck,
     ) -> Result<(), Error> {
         let store = Store::new(self.snapshot());
@@ -118,14 +132,32 @@ impl ChainView<'_> {
         }
         match store.header(hash) {
             Ok(Some(header)) => {
+                let index = store.index(hash)?;
+                let is_linked = index.as_ref().is_none_or(|index| index.prev_hash == prev);
+                if header.prev_hash != prev || !is_linked {
+                    find("its header follows another block than the index says".to_owned());
+                }
                 *work = work.plus(&Work::of_target(&header.target).unwrap_or_default());
-                if store.index(hash)?.is_some_and(|index| index.work != *work) {
+                if index.is_some_and(|index| index.work != *work) {
                     find(format!("the index has other work than {work}"));
                 }
             }
             Ok(None) => find("its header is missing".to_owned()),
             Err(error) => find(error.to_string()),
         }
+        Ok(())
+    }
+
+    fn check_block(
+        &self,
+        height: u64,
+        hash: Hash,
+        set: Option<&mut Replay>,
+        check: &mut ChainCheck,
+    ) -> Result<(), Error> {
+        let store = Store::new(self.snapshot());
+        let mut find =
+            |what: String| check.findings.push(format!("block {hash} at height {height}: {what}"));
         let bytes = match store.block(hash) {
             Ok(Some(bytes)) => bytes,
             Ok(None) => {

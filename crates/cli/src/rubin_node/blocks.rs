@@ -1,27 +1,33 @@
 //! Blocks in files: hex, one a line, or binary, each with its length in front as u32le.
 
-use std::io::{BufRead, Read};
+use std::io::{BufRead, BufReader, Chain, Cursor, Read};
 
 use crate::exit::{Done, Fail};
 use crate::input::from_hex;
+use crate::interrupt;
 
-/// Longest block that is read.
-const BLOCK_MAX: u64 = 64 << 20;
+/// Longest block that is read. No block of a quarter of it is valid.
+const BLOCK_MAX: u64 = 16 << 20;
+/// Bytes of a length.
+const LEN: usize = 4;
+const BUFFER: usize = 1 << 20;
 
 /// Reads blocks one after the other.
 pub(super) struct Blocks<R> {
-    input: R,
+    input: BufReader<Chain<Cursor<Vec<u8>>, R>>,
     is_binary: bool,
     /// Bytes read so far.
     pub(super) bytes: u64,
 }
 
-impl<R: BufRead> Blocks<R> {
-    /// Finds out which form it is: hex has only digits and line ends.
+impl<R: Read> Blocks<R> {
+    /// Finds out which form it is: hex has only digits and line ends, and no length that is taken has only these.
     pub(super) fn new(mut input: R) -> Done<Blocks<R>> {
-        let start = input.fill_buf().map_err(cannot)?;
-        let some = start.get(..start.len().min(64)).unwrap_or(start);
-        let is_hex = some.iter().all(|byte| byte.is_ascii_hexdigit() || byte.is_ascii_whitespace());
+        let mut start = Vec::new();
+        Read::take(&mut input, wide(LEN)).read_to_end(&mut start).map_err(cannot)?;
+        let is_hex =
+            start.iter().all(|byte| byte.is_ascii_hexdigit() || byte.is_ascii_whitespace());
+        let input = BufReader::with_capacity(BUFFER, Cursor::new(start).chain(input));
         Ok(Blocks { is_binary: !is_hex, input, bytes: 0 })
     }
 
@@ -33,13 +39,18 @@ impl<R: BufRead> Blocks<R> {
     fn next_hex(&mut self) -> Done<Option<Vec<u8>>> {
         loop {
             let mut line = Vec::new();
-            let read = Read::take(&mut self.input, 2 * BLOCK_MAX + 2)
-                .read_until(b'\n', &mut line)
-                .map_err(cannot)?;
+            let most = 2 * BLOCK_MAX + 2;
+            let read =
+                Read::take(&mut self.input, most).read_until(b'\n', &mut line).map_err(cannot)?;
             if read == 0 {
                 return Ok(None);
             }
-            self.bytes += u64::try_from(read).unwrap_or(0);
+            self.bytes += wide(read);
+            if wide(read) == most && !line.ends_with(b"\n") {
+                return Err(Fail::failed(
+                    "a line is longer than any block: this is not a file of blocks",
+                ));
+            }
             let text = std::str::from_utf8(&line).unwrap_or("?").trim();
             if !text.is_empty() {
                 // What is no hex is no block either, and is rejected as such.
@@ -49,27 +60,43 @@ impl<R: BufRead> Blocks<R> {
     }
 
     fn next_binary(&mut self) -> Done<Option<Vec<u8>>> {
-        if self.input.fill_buf().map_err(cannot)?.is_empty() {
-            return Ok(None);
-        }
-        let mut len = [0; 4];
-        self.input.read_exact(&mut len).map_err(cannot)?;
-        let len = u64::from(u32::from_le_bytes(len));
-        if len > BLOCK_MAX {
+        let Some(len) = self.take(wide(LEN))? else { return Ok(None) };
+        let len = len.first_chunk().copied().map_or(0, u32::from_le_bytes);
+        if u64::from(len) > BLOCK_MAX {
             return Err(Fail::failed(format!(
                 "a block of {len} bytes is announced: this is not a file of blocks"
             )));
         }
-        let mut block = Vec::new();
-        let read = Read::take(&mut self.input, len).read_to_end(&mut block).map_err(cannot)?;
-        self.bytes += 4 + u64::try_from(read).unwrap_or(0);
-        if u64::try_from(read).is_ok_and(|read| read < len) {
-            return Err(Fail::failed("the last block is cut off"));
+        if len == 0 {
+            return Ok(Some(Vec::new()));
         }
-        Ok(Some(block))
+        self.take(len.into())?.map(Some).ok_or_else(cut_off)
+    }
+
+    /// So many bytes, or none at the end.
+    fn take(&mut self, len: u64) -> Done<Option<Vec<u8>>> {
+        let mut bytes = Vec::new();
+        let read = Read::take(&mut self.input, len).read_to_end(&mut bytes).map_err(cannot)?;
+        self.bytes += wide(read);
+        match wide(read) {
+            0 => Ok(None),
+            read if read < len => Err(cut_off()),
+            _ => Ok(Some(bytes)),
+        }
     }
 }
 
+fn wide(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
+}
+
+fn cut_off() -> Fail {
+    Fail::failed("the last block is cut off")
+}
+
 fn cannot(error: std::io::Error) -> Fail {
+    if interrupt::is_asked() {
+        return Fail::interrupted("interrupted; the blocks so far are imported and safe");
+    }
     Fail::failed(format!("cannot read blocks: {error}"))
 }

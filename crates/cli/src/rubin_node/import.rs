@@ -1,7 +1,7 @@
 //! `import-block` and `import`.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::Read;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::Session;
 use super::blocks::Blocks;
-use super::open::{Trust, Where, because};
+use super::open::{Trust, Where, because, text_of};
 use crate::bar::Bar;
 use crate::exit::{Done, Fail};
 use crate::input::from_hex;
@@ -51,7 +51,7 @@ impl ImportBlock {
     pub(super) fn run(self, session: &mut Session<'_>) -> Done {
         let text = match (&self.block_hex, &self.block_hex_file) {
             (Some(text), _) => text.clone(),
-            (None, Some(path)) => std::fs::read_to_string(path).map_err(|error| {
+            (None, Some(path)) => text_of(path).map_err(|error| {
                 Fail::failed(format!("cannot read {}: {error}", path.display()))
             })?,
             (None, None) => return Err(Fail::usage("give --block-hex or --block-hex-file")),
@@ -107,6 +107,7 @@ impl ImportFiles {
         interrupt::listen();
         let start = Instant::now();
         let (mut count, mut rejected) = (0, 0);
+        let mut tell = Tell::default();
         for path in &self.files {
             let (input, total): (Box<dyn Read>, _) = if path.as_os_str() == "-" {
                 (Box::new(interrupt::Stdin), None)
@@ -118,9 +119,11 @@ impl ImportFiles {
                 (Box::new(file), len)
             };
             let bar = Bar::bytes("importing", total, session.common.quiet);
-            let mut blocks = Blocks::new(BufReader::with_capacity(1 << 20, input))?;
+            let mut blocks = Blocks::new(input)?;
             while let Some(block) = blocks.next()? {
-                rejected += u64::from(!self.import(&chain, &block, session)?);
+                let (line, is_taken) = self.import(&chain, &block, session.common.json)?;
+                tell.line(session, &line, total.is_none())?;
+                rejected += u64::from(!is_taken);
                 count += 1;
                 bar.set(blocks.bytes);
                 if interrupt::is_asked() {
@@ -131,7 +134,7 @@ impl ImportFiles {
             }
             bar.clear();
         }
-        session.out.flush()?;
+        tell.done(session)?;
         if !session.common.quiet && !session.common.json {
             let took = start.elapsed();
             eprintln!(
@@ -150,23 +153,50 @@ impl ImportFiles {
         Ok(())
     }
 
-    /// Imports a block and prints what became of it. False if it breaks a rule.
-    fn import(&self, chain: &Chain, block: &[u8], session: &mut Session<'_>) -> Done<bool> {
+    /// Imports a block and says what became of it. False if it breaks a rule.
+    fn import(&self, chain: &Chain, block: &[u8], is_json: bool) -> Done<(String, bool)> {
         let verdict = chain.import(block, self.local_time).map_err(because)?;
         let (word, hash, is_taken) = match &verdict {
             Ok(import) => (import.decision.as_str(), Some(import.hash), true),
             Err(rejected) => (rejected.code.as_str(), rejected.hash, false),
         };
-        if session.common.json {
+        if is_json {
             let facts = json!({
                 "block_hash_hex": hash.map(|hash| hash.to_string()),
                 "decision": is_taken.then_some(word),
                 "error": (!is_taken).then_some(word),
             });
-            writeln!(session.out, "{facts}")?;
-        } else {
-            writeln!(session.out, "{word}")?;
+            return Ok((facts.to_string(), is_taken));
         }
-        Ok(is_taken)
+        Ok((word.to_owned(), is_taken))
+    }
+}
+
+/// Tells what became of blocks. Whoever has heard enough does not stop the import.
+#[derive(Default)]
+struct Tell {
+    is_alone: bool,
+}
+
+impl Tell {
+    /// Whoever sends blocks one by one hears of each at once.
+    fn line(&mut self, session: &mut Session<'_>, line: &str, at_once: bool) -> Done {
+        if self.is_alone {
+            return Ok(());
+        }
+        let written = writeln!(session.out, "{line}");
+        self.see(written.and_then(|()| if at_once { session.out.flush() } else { Ok(()) }))
+    }
+
+    fn done(&mut self, session: &mut Session<'_>) -> Done {
+        if self.is_alone { Ok(()) } else { self.see(session.out.flush()) }
+    }
+
+    fn see(&mut self, written: std::io::Result<()>) -> Done {
+        match written {
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => self.is_alone = true,
+            written => written?,
+        }
+        Ok(())
     }
 }

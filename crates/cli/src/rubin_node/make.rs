@@ -12,6 +12,7 @@ use super::Session;
 use super::open::{Trust, Where, because, genesis};
 use crate::bar::Bar;
 use crate::exit::{Done, Fail};
+use crate::file::sync_name;
 
 /// Make a chain
 #[derive(Args)]
@@ -145,12 +146,12 @@ pub(super) struct Export {
 impl Export {
     pub(super) fn run(self, session: &mut Session<'_>) -> Done {
         let chain = self.chain.look()?;
+        let view = chain.view().map_err(because)?;
         let file = File::create_new(&self.out).map_err(|error| {
             Fail::failed(format!("cannot make {}: {error}", self.out.display()))
         })?;
         let mut file = BufWriter::with_capacity(1 << 20, file);
         let bar = Bar::count("outputs", 0, session.common.quiet);
-        let view = chain.view().map_err(because)?;
         let done = view
             .export(chain.genesis(), self.blocks, &mut file, &mut |done, total| {
                 if done % 4096 == 0 {
@@ -161,6 +162,7 @@ impl Export {
             .and_then(|done| {
                 file.flush()?;
                 file.get_ref().sync_all()?;
+                sync_name(&self.out)?;
                 Ok(done)
             });
         bar.clear();

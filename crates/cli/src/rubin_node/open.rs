@@ -1,6 +1,8 @@
 //! Which chain of which datadir a command is about.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use rubin::rules::{NoSignatures, Rules, TrustSignatures};
@@ -37,13 +39,26 @@ impl Trust {
     }
 }
 
+/// Longest text that is read: a block in hex, and more.
+const TEXT_MAX: u64 = 64 << 20;
+
+/// The text in a file, unless it never ends.
+pub(super) fn text_of(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let read = File::open(path)?.take(TEXT_MAX + 1).read_to_string(&mut text)?;
+    if u64::try_from(read).is_ok_and(|read| read <= TEXT_MAX) {
+        return Ok(text);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long"))
+}
+
 /// The first block of a profile.
 pub(super) fn genesis(profile: &str) -> Done<Genesis> {
     match profile {
         "devnet" | "testnet" => Ok(Genesis::devnet()),
         "mainnet" => Ok(Genesis::mainnet()),
         file => {
-            let text = std::fs::read_to_string(file).map_err(|error| {
+            let text = text_of(Path::new(file)).map_err(|error| {
                 Fail::usage(format!("cannot read the profile {file}: {error}"))
                     .hint("a profile is devnet, mainnet, or a file with genesis_header_bytes and genesis_tx_bytes")
             })?;

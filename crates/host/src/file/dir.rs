@@ -1,13 +1,16 @@
 //! A directory of the operating system.
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{FileDisk, platform, sync_dir};
 use crate::dir::{Dir, check_name, temporary};
 use crate::disk::Disk;
+
+/// Longest file that is read as a whole: what is replaced as a whole is small.
+const READ_MAX: u64 = 16 << 20;
 
 /// An existing directory, used by one process at a time.
 #[derive(Debug)]
@@ -87,10 +90,23 @@ impl Dir for FileDir {
     }
 
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
-        match fs::read(self.at(name)?) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+        let path = self.at(name)?;
+        let meta = match fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            meta => meta?,
+        };
+        let too_large = || io::Error::new(io::ErrorKind::InvalidData, "not a small file");
+        // A pipe would be waited for, and a device may never end.
+        if !meta.is_file() || meta.len() > READ_MAX {
+            return Err(too_large());
+        }
+        let mut bytes = Vec::new();
+        let file = OpenOptions::new().read(true).open(&path)?;
+        let read = file.take(READ_MAX + 1).read_to_end(&mut bytes)?;
+        if u64::try_from(read).is_ok_and(|read| read <= READ_MAX) {
+            Ok(Some(bytes))
+        } else {
+            Err(too_large())
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use ledger::Batch;
 
-use super::orphans::{forget, note};
+use super::orphans::{Orphan, drop_rows, forget, note};
 use super::steps::Check;
 use super::{Chain, State};
 use crate::block::Block;
@@ -85,12 +85,16 @@ impl Chain {
         };
         let mut state = self.lock();
         let state = &mut *state;
+        self.settle(state)?;
+        // Whatever fails from here on may have changed the store all the same.
+        state.is_settled = false;
         let mut verdict = self.import_one(state, &block, local_time)?;
         let (disconnected, connected) = self.resume_orphans(state, block.hash, local_time)?;
         if let Ok(import) = &mut verdict {
             import.disconnected += disconnected;
             import.connected += connected;
         }
+        state.is_settled = true;
         Ok(verdict)
     }
 
@@ -136,10 +140,18 @@ impl Chain {
     ) -> Result<Verdict, Error> {
         let snapshot = self.engine.snapshot()?;
         let store = Store::new(&*snapshot);
-        if let Some(index) = store.index(block.hash)?
-            && let Some(verdict) = self.known(state, store, block, &index)?
+        let known = store.index(block.hash)?;
+        if let Some(index) = &known
+            && let Some(verdict) = self.known(state, store, block, index)?
         {
             return Ok(verdict);
+        }
+        let was_invalid = known.as_ref().is_some_and(|index| index.status.is_invalid());
+        let is_own_body = || block.merkle_root() == Some(block.header.merkle_root);
+        if known.is_some() && !was_invalid && !is_own_body() {
+            // The one that is stored has passed, and this one has nothing to do with it.
+            let code = Code::BlockMerkleInvalid;
+            return Ok(Err(Rejected { hash: Some(block.hash), code }));
         }
         // A target of zero has no work, and fails its checks.
         let own = Work::of_target(&block.header.target).unwrap_or_default();
@@ -156,6 +168,9 @@ impl Chain {
                 return self.reject(block, &index(0, Status::InvalidHeader, own), code);
             }
             drop(snapshot);
+            if was_invalid {
+                self.wake(state, block.hash)?;
+            }
             return self.keep_orphan(state, block, &index(0, Status::Orphaned, own));
         };
         let height = parent.height.saturating_add(1);
@@ -164,7 +179,7 @@ impl Chain {
         if let Err(code) = self.validator.check_header(block, &context) {
             return self.reject(block, &index(height, Status::InvalidHeader, work), code);
         }
-        if block.merkle_root() != Some(block.header.merkle_root) {
+        if !is_own_body() {
             // Whatever the validator thinks: what is stored must be what the header says.
             let index = index(height, Status::InvalidHeader, work);
             return self.reject(block, &index, Code::BlockMerkleInvalid);
@@ -174,18 +189,24 @@ impl Chain {
             return Ok(Ok(Import::of(block.hash, Decision::InvalidAncestry)));
         }
         drop(snapshot);
+        if was_invalid {
+            self.wake(state, block.hash)?;
+        }
         let tip = Tip { hash: block.hash, height, work: work.clone() };
         if !tip.is_better_than(&state.tip) {
+            if known.is_some_and(|index| index.status == Status::Unknown) {
+                return Ok(Ok(Import::of(block.hash, Decision::StoredNotSelected)));
+            }
             self.store(block, &index(height, Status::Unknown, work), None)?;
             return Ok(Ok(Import::of(block.hash, Decision::StoredNotSelected)));
         }
         if prev_hash == state.tip.hash {
             return self.extend(state, block, tip);
         }
-        // Order: the target goes with the block, so that a chain that is cut off here goes over to it when it is opened.
-        let mut batch = Batch::new();
-        batch.put(META, REORG_TARGET, tip.hash.as_bytes());
-        self.store_with(batch, block, &index(height, Status::Unknown, work), None)?;
+        let mut batch = rows(block, &index(height, Status::Unknown, work), None);
+        // Should this be cut off, nobody need send the block again: it may have waited for long.
+        batch.put(META, REORG_TARGET, block.hash.as_bytes());
+        self.engine.commit(batch)?;
         self.choose(state, tip.hash)
     }
 
@@ -198,10 +219,6 @@ impl Chain {
         index: &BlockIndex,
     ) -> Result<Option<Verdict>, Error> {
         let hash = block.hash;
-        let reason = || -> Result<Option<Code>, Error> {
-            let reason = store.snapshot.get(REASONS, hash.as_bytes())?;
-            Ok(reason.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok()))
-        };
         match index.status {
             Status::Valid if hash == state.tip.hash => {
                 Ok(Some(Ok(Import::of(hash, Decision::AppliedAsNewTip))))
@@ -212,10 +229,11 @@ impl Chain {
             }
             Status::Valid => Ok(Some(Ok(Import::of(hash, Decision::StoredNotSelected)))),
             Status::InvalidAncestry => Ok(Some(Ok(Import::of(hash, Decision::InvalidAncestry)))),
-            // Time heals it.
-            Status::InvalidHeader if reason()? == Some(Code::BlockTimestampFuture) => Ok(None),
             Status::Invalid | Status::InvalidHeader | Status::InvalidBody => {
-                let code = reason()?.unwrap_or(Code::BlockParse);
+                if self.may_be_good(store, block, index)? {
+                    return Ok(None);
+                }
+                let code = store.reason(hash)?.unwrap_or(Code::BlockParse);
                 Ok(Some(Err(Rejected { hash: Some(hash), code })))
             }
             Status::Unknown | Status::Orphaned => Ok(None),
@@ -234,16 +252,18 @@ impl Chain {
         block: &Block<'_>,
         index: &BlockIndex,
     ) -> Result<Verdict, Error> {
-        let verdict = Ok(Ok(Import::of(block.hash, Decision::Orphaned)));
-        if !state.orphans.has_room() {
-            return verdict;
+        if state.orphans.contains(block.hash) {
+            return Ok(Ok(Import::of(block.hash, Decision::Orphaned)));
         }
-        let mut batch = Batch::new();
-        put_block(&mut batch, block, index);
-        note(&mut batch, block.hash, index.prev_hash);
+        let orphan = Orphan { hash: block.hash, parent: index.prev_hash, len: block.bytes.len() };
+        let mut batch = rows(block, index, None);
+        note(&mut batch, orphan.hash, orphan.parent);
+        let gone = state.orphans.in_the_way_of(&orphan);
+        gone.iter().for_each(|hash| drop_rows(&mut batch, *hash));
         self.engine.commit(batch)?;
-        state.orphans.add(block.hash, index.prev_hash);
-        verdict
+        gone.into_iter().for_each(|hash| state.orphans.remove(hash));
+        state.orphans.add(orphan);
+        Ok(Ok(Import::of(block.hash, Decision::Orphaned)))
     }
 
     /// Stores a block that is not applied.
@@ -253,24 +273,7 @@ impl Chain {
         index: &BlockIndex,
         reason: Option<Code>,
     ) -> Result<(), Error> {
-        self.store_with(Batch::new(), block, index, reason)
-    }
-
-    /// The same, with a batch of what else belongs to it.
-    fn store_with(
-        &self,
-        mut batch: Batch,
-        block: &Block<'_>,
-        index: &BlockIndex,
-        reason: Option<Code>,
-    ) -> Result<(), Error> {
-        put_block(&mut batch, block, index);
-        match reason {
-            Some(code) => batch.put(REASONS, block.hash.as_bytes(), code.as_str().as_bytes()),
-            None => batch.delete(REASONS, block.hash.as_bytes()),
-        };
-        forget(&mut batch, block.hash);
-        Ok(self.engine.commit(batch)?)
+        Ok(self.engine.commit(rows(block, index, reason))?)
     }
 
     /// Applies a block on top of the tip, with everything in one batch.
@@ -282,10 +285,7 @@ impl Chain {
             status: Status::Valid,
             work: tip.work.clone(),
         };
-        let mut batch = Batch::new();
-        put_block(&mut batch, block, &index);
-        forget(&mut batch, hash);
-        batch.delete(REASONS, hash.as_bytes());
+        let batch = rows(block, &index, None);
         match self.connect(state, block, tip, batch, Check::Body)? {
             Ok(()) => {
                 Ok(Ok(Import { connected: 1, ..Import::of(hash, Decision::AppliedAsNewTip) }))
@@ -304,9 +304,7 @@ impl Chain {
         let index = store.need_index(hash)?;
         let decision = match index.status {
             Status::InvalidBody => {
-                let reason = store.snapshot.get(REASONS, hash.as_bytes())?;
-                let code = reason.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok());
-                let code = code.unwrap_or(Code::BlockParse);
+                let code = store.reason(hash)?.unwrap_or(Code::BlockParse);
                 return Ok(Err(Rejected { hash: Some(hash), code }));
             }
             Status::InvalidAncestry => Decision::InvalidAncestry,
@@ -316,6 +314,18 @@ impl Chain {
         let (disconnected, connected) = moved;
         Ok(Ok(Import { hash, decision, disconnected, connected }))
     }
+}
+
+/// The rows of a block that is stored and does not wait.
+fn rows(block: &Block<'_>, index: &BlockIndex, reason: Option<Code>) -> Batch {
+    let mut batch = Batch::new();
+    put_block(&mut batch, block, index);
+    match reason {
+        Some(code) => batch.put(REASONS, block.hash.as_bytes(), code.as_str().as_bytes()),
+        None => batch.delete(REASONS, block.hash.as_bytes()),
+    };
+    forget(&mut batch, block.hash);
+    batch
 }
 
 /// The rows of a block that is stored.

@@ -1,6 +1,7 @@
 //! Making a chain, opening it, and mending what a crash left between database and manifest.
 
-use std::sync::{Arc, Mutex, RwLock};
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use host::Dir;
 use ledger::{Batch, Engine};
@@ -8,7 +9,7 @@ use ledger::{Batch, Engine};
 use super::header_window::HeaderWindow;
 use super::import::{put_block, tip_of};
 use super::orphans::Orphans;
-use super::reorg::plan;
+use super::reorg::{CHANGES_MAX, plan};
 use super::steps::{Check, Follow, note_applied};
 use super::{Chain, State};
 use crate::block::Block;
@@ -19,13 +20,10 @@ use crate::hash::Hash;
 use crate::index::{BlockIndex, Status};
 use crate::manifest::{Manifest, Tip};
 use crate::store::{REORG_TARGET, Store};
-use crate::tables::{BLOCKS, HEIGHTS, META, UNDO};
+use crate::tables::{ALL, BLOCKS, HEIGHTS, META, UNDO};
 use crate::transition::Transition;
 use crate::validator::Validator;
 use crate::work::Work;
-
-/// How often somebody who only looks waits for whoever is between a batch and its manifest.
-const RETRIES: usize = 200;
 
 impl Chain {
     /// Makes a chain in an engine that has none. Doing it again does no harm; an engine that has anything else is refused.
@@ -40,7 +38,10 @@ impl Chain {
         }
         let applied = Store::new(&*engine.snapshot()?).applied()?;
         match applied {
-            None => apply_genesis(&*engine, &genesis)?,
+            None => {
+                check_empty(&*engine)?;
+                apply_genesis(&*engine, &genesis)?;
+            }
             // The last try was cut off before the manifest.
             Some(hash) if hash == genesis.hash() => {}
             Some(hash) => {
@@ -63,34 +64,8 @@ impl Chain {
         validator: Box<dyn Validator>,
         genesis: Genesis,
     ) -> Result<Chain, Error> {
-        let manifest = Manifest::read(&*home)?
-            .ok_or_else(|| Error::NotInitialised("the datadir".to_owned()))?;
-        manifest.check(genesis.chain_id())?;
-        let (applied, utxo_count, orphans, target) = {
-            let snapshot = engine.snapshot()?;
-            let store = Store::new(&*snapshot);
-            let applied = store.applied()?.ok_or_else(|| {
-                Error::Inconsistent(
-                    "the database has no block, and MANIFEST.json has one".to_owned(),
-                )
-            })?;
-            let orphans = Orphans::load(&*snapshot)?;
-            (applied, store.utxo_count()?, orphans, store.reorg_target()?)
-        };
-        let tip = {
-            let snapshot = engine.snapshot()?;
-            tip_of(applied, &Store::new(&*snapshot).need_index(applied)?)
-        };
-        let headers = HeaderWindow::default();
-        let state = Mutex::new(State { tip, utxo_count, orphans, headers });
-        let chain = Chain { engine, home, validator, genesis, state, gate: RwLock::new(()) };
-        chain.recover(&manifest.tip, target).map_err(inconsistent)?;
-        chain.check_tip(&manifest.tip).map_err(inconsistent)?;
-        // A block whose manifest was lost is on the way to somewhere too.
-        for target in target.into_iter().chain([applied]) {
-            chain.finish_reorg(target)?;
-        }
-        chain.finish_orphans()?;
+        let chain = Chain::of(engine, home, validator, genesis);
+        chain.settle(&mut chain.lock())?;
         Ok(chain)
     }
 
@@ -101,40 +76,79 @@ impl Chain {
         validator: Box<dyn Validator>,
         genesis: Genesis,
     ) -> Result<Chain, Error> {
-        for _ in 0..RETRIES {
-            let manifest = Manifest::read(&*home)?
-                .ok_or_else(|| Error::NotInitialised("the datadir".to_owned()))?;
-            manifest.check(genesis.chain_id())?;
-            let utxo_count = {
-                let snapshot = engine.snapshot()?;
-                let store = Store::new(&*snapshot);
-                if store.applied()? != Some(manifest.tip.hash) {
-                    // Somebody is just between the two.
-                    std::thread::sleep(std::time::Duration::from_millis(5));
-                    continue;
-                }
-                store.utxo_count()?
-            };
-            let state = Mutex::new(State {
-                tip: manifest.tip.clone(),
-                utxo_count,
-                orphans: Orphans::default(),
-                headers: HeaderWindow::default(),
-            });
-            let chain = Chain { engine, home, validator, genesis, state, gate: RwLock::new(()) };
-            chain.check_tip(&manifest.tip).map_err(inconsistent)?;
-            return Ok(chain);
+        let chain = Chain { is_reader: true, ..Chain::of(engine, home, validator, genesis) };
+        let tip = chain.view()?.tip().clone();
+        chain.check_tip(&tip).map_err(inconsistent)?;
+        chain.lock().tip = tip;
+        Ok(chain)
+    }
+
+    /// A chain that nothing was read of yet.
+    fn of(
+        engine: Box<dyn Engine>,
+        home: Arc<dyn Dir>,
+        validator: Box<dyn Validator>,
+        genesis: Genesis,
+    ) -> Chain {
+        let state = Mutex::new(State {
+            tip: genesis_tip(&genesis),
+            utxo_count: 0,
+            orphans: Orphans::default(),
+            headers: HeaderWindow::default(),
+            is_settled: false,
+        });
+        let gate = RwLock::new(false);
+        let (is_reader, reorg_changes_max) = (false, CHANGES_MAX);
+        Chain { engine, home, validator, genesis, state, gate, is_reader, reorg_changes_max }
+    }
+
+    /// Reads the manifest, and refuses other versions and other chains.
+    pub(super) fn read_manifest(&self) -> Result<Manifest, Error> {
+        let manifest = Manifest::read(&*self.home)?;
+        let manifest = manifest.ok_or_else(|| Error::NotInitialised("the datadir".to_owned()))?;
+        manifest.check(self.genesis.chain_id())?;
+        Ok(manifest)
+    }
+
+    /// Reads what the store has, and goes on with whatever was cut off. Does nothing if that was done.
+    pub(super) fn settle(&self, state: &mut State) -> Result<(), Error> {
+        if state.is_settled {
+            return Ok(());
         }
-        Err(Error::Inconsistent(
-            "the database is not at the block that MANIFEST.json names: the last import was cut off, and the next one mends that"
-                .to_owned(),
-        ))
+        let manifest = self.read_manifest()?;
+        let (applied, target) = {
+            let snapshot = self.engine.snapshot()?;
+            let store = Store::new(&*snapshot);
+            let applied = store.applied()?.ok_or_else(|| {
+                Error::Inconsistent(
+                    "the database has no block, and MANIFEST.json has one".to_owned(),
+                )
+            })?;
+            state.tip = tip_of(applied, &store.need_index(applied)?);
+            state.utxo_count = store.utxo_count()?;
+            state.orphans = Orphans::load(&*snapshot)?;
+            (applied, store.reorg_target()?)
+        };
+        self.recover(state, &manifest.tip, target).map_err(inconsistent)?;
+        self.check_tip(&manifest.tip).map_err(inconsistent)?;
+        *self.gate.write().unwrap_or_else(PoisonError::into_inner) = true;
+        let before = state.tip.clone();
+        match self.finish_reorg(state, applied, target) {
+            // A better chain that cannot be gone over to keeps nobody from the one that is there. Whoever sends more of it is
+            // told again.
+            Err(error) if state.tip == before && is_missing(&error) => {
+                tracing::warn!(%error, "there is a better chain");
+                self.forget_target()?;
+            }
+            done => done?,
+        }
+        self.finish_orphans(state)?;
+        state.is_settled = true;
+        Ok(())
     }
 
     /// Brings the set to the manifest's block, if a crash left it elsewhere.
-    fn recover(&self, wanted: &Tip, target: Option<Hash>) -> Result<(), Error> {
-        let mut state = self.lock();
-        let state = &mut *state;
+    fn recover(&self, state: &mut State, wanted: &Tip, target: Option<Hash>) -> Result<(), Error> {
         if state.tip.hash == wanted.hash {
             return Ok(());
         }
@@ -170,8 +184,7 @@ impl Chain {
         }
         for hash in &plan.connect {
             let applied = self.connect_stored(state, *hash, None, Check::Recovery)?;
-            applied
-                .map_err(|code| Error::Inconsistent(format!("block {hash} fails now: {code}")))?;
+            applied.map_err(|code| Error::Inconsistent(format!("block {hash}: {code}")))?;
         }
         Ok(())
     }
@@ -204,25 +217,33 @@ impl Chain {
     }
 
     /// Goes on with blocks whose parent came just before the end.
-    fn finish_orphans(&self) -> Result<(), Error> {
-        let mut state = self.lock();
+    fn finish_orphans(&self, state: &mut State) -> Result<(), Error> {
         for parent in state.orphans.parents() {
-            self.resume_orphans(&mut state, parent, None)?;
+            self.resume_orphans(state, parent, None)?;
         }
         Ok(())
     }
 
-    /// Goes on with a reorg that was cut off.
-    fn finish_reorg(&self, target: Hash) -> Result<(), Error> {
-        let mut state = self.lock();
-        let index = Store::new(&*self.engine.snapshot()?).index(target)?;
-        let index = index.filter(|index| !index.status.is_invalid());
-        let is_wanted =
-            index.is_some_and(|index| tip_of(target, &index).is_better_than(&state.tip));
-        if is_wanted {
-            self.go_to_best(&mut state, target)?;
+    /// Goes on with a reorg that was cut off, or comes back from it, to the best chain that there is now.
+    fn finish_reorg(
+        &self,
+        state: &mut State,
+        applied: Hash,
+        target: Option<Hash>,
+    ) -> Result<(), Error> {
+        let best = match target {
+            // It may have turned out to be invalid, and then another one is.
+            Some(_) => self.best()?,
+            // A block whose manifest was lost is on the way to somewhere too.
+            None => {
+                let snapshot = self.engine.snapshot()?;
+                Some(tip_of(applied, &Store::new(&*snapshot).need_index(applied)?))
+            }
+        };
+        if let Some(best) = best.filter(|best| best.is_better_than(&state.tip)) {
+            self.go_to_best(state, best.hash)?;
         }
-        Ok(())
+        if target.is_some() { self.forget_target() } else { Ok(()) }
     }
 }
 
@@ -240,6 +261,26 @@ fn inconsistent(error: Error) -> Error {
         }
         other => other,
     }
+}
+
+/// Something that was looked for before anything was changed is not there.
+fn is_missing(error: &Error) -> bool {
+    use Error::{BlockMissing, Damaged, IndexMissing, UndoMissing};
+    matches!(error, IndexMissing(_) | UndoMissing(_) | BlockMissing(_) | Damaged { .. })
+}
+
+/// Rows that nobody has named the block of are not ours to go on with.
+fn check_empty(engine: &dyn Engine) -> Result<(), Error> {
+    let snapshot = engine.snapshot()?;
+    for table in ALL {
+        if snapshot.scan(*table, (Bound::Unbounded, Bound::Unbounded))?.next().is_some() {
+            return Err(Error::Inconsistent(format!(
+                "there is no MANIFEST.json, and {} has rows",
+                table.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn genesis_tip(genesis: &Genesis) -> Tip {

@@ -25,8 +25,8 @@ use crate::store::{REORG_TARGET, Store};
 use crate::tables::{BLOCKS, INDEX, META, REASONS, UNDO};
 use crate::undo::UndoRecord;
 
-/// Changes of the set that are kept in memory while another chain is validated.
-const CHANGES_MAX: usize = 1 << 20;
+/// Changes of the set that are kept in memory while another chain is validated, unless somebody says otherwise.
+pub(super) const CHANGES_MAX: usize = 1 << 20;
 
 /// What going over to a block would take.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,6 +155,10 @@ impl Chain {
             }
             for hash in &plan.connect {
                 store.need_block(*hash)?;
+                if store.need_index(*hash)?.status.is_invalid() {
+                    let failed = Some((*hash, Code::BlockLinkageInvalid));
+                    return Ok(Move { failed, ..Move::default() });
+                }
             }
             let trial = self.try_in_memory(store, &plan)?;
             (plan, trial)
@@ -222,15 +226,12 @@ impl Chain {
             for (outpoint, entry) in &undo.spent {
                 overlay.changes.insert(*outpoint, Some(entry.to_vec()));
             }
-            if overlay.changes.len() > CHANGES_MAX {
+            if overlay.changes.len() > self.reorg_changes_max {
                 return Ok(Trial::TooLong);
             }
         }
         for hash in &plan.connect {
             let index = store.need_index(*hash)?;
-            if index.status.is_invalid() {
-                return Ok(Trial::Invalid(*hash, Code::BlockLinkageInvalid));
-            }
             let bytes = store.need_block(*hash)?;
             let block = decode(*hash, &bytes)?;
             let mut changes = Vec::new();
@@ -244,7 +245,7 @@ impl Chain {
                 }
             }
             overlay.changes.extend(changes);
-            if overlay.changes.len() > CHANGES_MAX {
+            if overlay.changes.len() > self.reorg_changes_max {
                 return Ok(Trial::TooLong);
             }
         }
@@ -299,7 +300,7 @@ impl Chain {
         Ok(best)
     }
 
-    fn for_each_index(
+    pub(super) fn for_each_index(
         &self,
         store: Store<'_>,
         mut see: impl FnMut(Hash, BlockIndex),

@@ -54,13 +54,26 @@ impl Chain {
         check: Check,
     ) -> Result<Result<(), Code>, Error> {
         let height = tip.height;
+        if block.header.prev_hash != state.tip.hash {
+            return Err(Error::Inconsistent(format!(
+                "block {} was to be applied on block {}, and follows {}",
+                block.hash, state.tip.hash, block.header.prev_hash
+            )));
+        }
         let utxo_count = {
             let snapshot = self.engine.snapshot()?;
             let store = Store::new(&*snapshot);
             let before = Before::read(&store, block)?;
             let transition = match self.transition(block, height, &before, check) {
                 Ok(transition) => transition,
-                Err(code) => return Ok(Err(code)),
+                Err(code) if check == Check::Body => return Ok(Err(code)),
+                // It was valid a moment ago, or once: that says something of the store, and nothing of the block.
+                Err(code) => {
+                    return Err(Error::Inconsistent(format!(
+                        "block {} fails now: {code}",
+                        block.hash
+                    )));
+                }
             };
             transition.write(&mut batch);
             batch.put(UNDO, block.hash.as_bytes(), &transition.undo().encode());
@@ -142,11 +155,13 @@ impl Chain {
     ) -> Result<(), Error> {
         note_applied(&mut batch, tip.hash, utxo_count);
         // Order: whoever looks at the set sees one that the manifest knows of.
-        let _closed = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        let mut gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        *gate = false;
         self.engine.commit(batch)?;
         // Order: the manifest moves when everything it speaks of is durable.
         if follow == Follow::Manifest {
             self.write_manifest(&tip)?;
+            *gate = true;
         }
         tracing::debug!(height = tip.height, hash = %tip.hash, "applied");
         state.tip = tip;

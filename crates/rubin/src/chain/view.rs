@@ -1,10 +1,12 @@
 //! Looking at a chain while it goes on.
 
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use ledger::{Bytes, Snapshot};
 
 use super::Chain;
+use super::import::tip_of;
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::index::BlockIndex;
@@ -13,6 +15,10 @@ use crate::outpoint::Outpoint;
 use crate::set_hash::utxo_set_hash;
 use crate::store::Store;
 use crate::tables::UTXO;
+
+/// How often, and how long, somebody who only looks waits for whoever is between a batch and its manifest.
+const RETRIES: usize = 200;
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// A chain as of one block.
 pub struct ChainView<'a> {
@@ -23,13 +29,51 @@ pub struct ChainView<'a> {
 impl Chain {
     /// The chain as it is now, for as long as it is kept. Imports go on meanwhile.
     pub fn view(&self) -> Result<ChainView<'_>, Error> {
-        // Order: between a batch and its manifest nobody looks.
-        let _open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        if self.is_reader {
+            return self.view_beside();
+        }
+        loop {
+            {
+                // Order: between a batch and its manifest nobody looks.
+                let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+                if *gate {
+                    return self.view_of_now();
+                }
+            }
+            // A fault has left it open. Order: whoever imports takes the gate last, so it must not be held here.
+            self.settle(&mut self.lock())?;
+        }
+    }
+
+    /// The same beside another process: what it has committed counts when its manifest says so.
+    fn view_beside(&self) -> Result<ChainView<'_>, Error> {
+        for _ in 0..RETRIES {
+            let manifest = self.read_manifest()?;
+            let view = self.view_of_now()?;
+            if view.tip == manifest.tip {
+                return Ok(view);
+            }
+            if view.tip.hash == manifest.tip.hash {
+                return Err(Error::Inconsistent(format!(
+                    "MANIFEST.json says height {} and work {} of block {}, and the index height {} and work {}",
+                    manifest.tip.height,
+                    manifest.tip.work,
+                    manifest.tip.hash,
+                    view.tip.height,
+                    view.tip.work
+                )));
+            }
+            // Somebody is just between the two.
+            std::thread::sleep(PAUSE);
+        }
+        Err(Error::Unfinished)
+    }
+
+    fn view_of_now(&self) -> Result<ChainView<'_>, Error> {
         let snapshot = self.engine.snapshot()?;
         let store = Store::new(&*snapshot);
         let hash = store.applied()?.ok_or(Error::IndexMissing(Hash::ZERO))?;
-        let index = store.need_index(hash)?;
-        let tip = Tip { hash, height: index.height, work: index.work };
+        let tip = tip_of(hash, &store.need_index(hash)?);
         Ok(ChainView { snapshot, tip })
     }
 }
