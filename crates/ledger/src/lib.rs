@@ -12,6 +12,7 @@ mod batch;
 pub mod contract;
 mod engine;
 mod error;
+mod kind;
 mod reader;
 mod writer;
 
@@ -26,5 +27,6 @@ pub use adapters::rocksdb::RocksEngine;
 pub use batch::{Batch, Change};
 pub use engine::{Bytes, Engine, KEY_MAX, KeyRange, Rows, Snapshot, Table, prefix};
 pub use error::{EngineError, Trouble};
+pub use kind::EngineKind;
 pub use reader::{Malformed, Reader};
 pub use writer::Writer;

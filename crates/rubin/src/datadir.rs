@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use host::{Disk, FileDir, FileDisk, LockError};
-use ledger::{Engine, KvbEngine, KvbReadOnly};
+use ledger::{Engine, EngineKind};
 
 use crate::chain::Chain;
 use crate::error::Error;
@@ -16,7 +16,7 @@ use crate::genesis::Genesis;
 use crate::hash::Hash;
 use crate::manifest;
 use crate::migrate::{self, Migrated};
-use crate::tables::{BLOCKS, HEIGHTS};
+use crate::tables::{ALL, BLOCKS, HEIGHTS};
 use crate::validator::Validator;
 
 /// The directory of the database, and its name while it is made.
@@ -24,104 +24,6 @@ const DATABASE: &str = "db";
 const UNFINISHED: &str = "db.unfinished";
 /// Whoever writes has this file locked.
 const LOCK: &str = "LOCK";
-
-/// An engine that a chain can be in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum EngineKind {
-    /// A bucket.
-    #[default]
-    Kvb,
-    /// redb.
-    #[cfg(feature = "redb")]
-    Redb,
-    /// fjall.
-    #[cfg(feature = "fjall")]
-    Fjall,
-    /// RocksDB.
-    #[cfg(feature = "rocksdb")]
-    RocksDb,
-}
-
-impl EngineKind {
-    /// Those that this software was built with.
-    pub const ALL: &'static [EngineKind] = &[
-        EngineKind::Kvb,
-        #[cfg(feature = "redb")]
-        EngineKind::Redb,
-        #[cfg(feature = "fjall")]
-        EngineKind::Fjall,
-        #[cfg(feature = "rocksdb")]
-        EngineKind::RocksDb,
-    ];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            EngineKind::Kvb => "kvb",
-            #[cfg(feature = "redb")]
-            EngineKind::Redb => "redb",
-            #[cfg(feature = "fjall")]
-            EngineKind::Fjall => "fjall",
-            #[cfg(feature = "rocksdb")]
-            EngineKind::RocksDb => "rocksdb",
-        }
-    }
-
-    /// What it has in the directory of the database.
-    fn file(self) -> &'static str {
-        match self {
-            EngineKind::Kvb => "data.kvb",
-            #[cfg(feature = "redb")]
-            EngineKind::Redb => "data.redb",
-            #[cfg(feature = "fjall")]
-            EngineKind::Fjall => "fjall",
-            #[cfg(feature = "rocksdb")]
-            EngineKind::RocksDb => "rocksdb",
-        }
-    }
-
-    fn create(self, path: &Path) -> Result<Box<dyn Engine>, Error> {
-        Ok(match self {
-            EngineKind::Kvb => Box::new(KvbEngine::create(path)?),
-            #[cfg(feature = "redb")]
-            EngineKind::Redb => Box::new(ledger::RedbEngine::create(path, crate::tables::ALL)?),
-            #[cfg(feature = "fjall")]
-            EngineKind::Fjall => Box::new(ledger::FjallEngine::create(path, crate::tables::ALL)?),
-            #[cfg(feature = "rocksdb")]
-            EngineKind::RocksDb => Box::new(ledger::RocksEngine::create(path, crate::tables::ALL)?),
-        })
-    }
-
-    fn open(self, path: &Path) -> Result<Box<dyn Engine>, Error> {
-        Ok(match self {
-            EngineKind::Kvb => Box::new(KvbEngine::open(path)?),
-            #[cfg(feature = "redb")]
-            EngineKind::Redb => Box::new(ledger::RedbEngine::open(path, crate::tables::ALL)?),
-            #[cfg(feature = "fjall")]
-            EngineKind::Fjall => Box::new(ledger::FjallEngine::open(path, crate::tables::ALL)?),
-            #[cfg(feature = "rocksdb")]
-            EngineKind::RocksDb => Box::new(ledger::RocksEngine::open(path, crate::tables::ALL)?),
-        })
-    }
-
-    /// Opens it for reading, and leaves every file as it is. Only fjall has no way to do that.
-    fn open_to_read(self, path: &Path) -> Result<Box<dyn Engine>, Error> {
-        Ok(match self {
-            EngineKind::Kvb => Box::new(KvbReadOnly::open(path)?),
-            #[cfg(feature = "redb")]
-            EngineKind::Redb => {
-                Box::new(ledger::RedbEngine::open_to_read(path, crate::tables::ALL)?)
-            }
-            #[cfg(feature = "fjall")]
-            EngineKind::Fjall => Box::new(ledger::FjallEngine::open(path, crate::tables::ALL)?),
-            #[cfg(feature = "rocksdb")]
-            EngineKind::RocksDb => {
-                Box::new(ledger::RocksEngine::open_to_read(path, crate::tables::ALL)?)
-            }
-        })
-    }
-}
 
 /// The directory of one chain.
 #[derive(Clone, Debug)]
@@ -193,12 +95,12 @@ impl Datadir {
             self.check_no_manifest()?;
             // A database that is not whole never has the name.
             let unfinished = self.make_unfinished()?;
-            drop(kind.create(&unfinished.join(kind.file()))?);
+            drop(kind.create(&unfinished.join(kind.file()), ALL)?);
             FileDisk::rename(&unfinished, self.path.join(DATABASE))
                 .map_err(Error::io("name the database"))?;
         }
         let kind = self.engine_kind()?;
-        let engine = kind.open(&self.path.join(DATABASE).join(kind.file()))?;
+        let engine = kind.open(&self.path.join(DATABASE).join(kind.file()), ALL)?;
         let chain = Chain::init(engine, self.home(), validator, genesis)?;
         Ok(Open { chain, _lock: Some(lock) })
     }
@@ -213,7 +115,7 @@ impl Datadir {
         self.finish_import()?;
         self.check_initialised()?;
         let kind = self.engine_kind()?;
-        let engine = kind.open(&self.path.join(DATABASE).join(kind.file()))?;
+        let engine = kind.open(&self.path.join(DATABASE).join(kind.file()), ALL)?;
         let chain = Chain::open(engine, self.home(), validator, genesis)?;
         Ok(Open { chain, _lock: Some(lock) })
     }
@@ -226,7 +128,7 @@ impl Datadir {
     ) -> Result<Open, Error> {
         self.check_initialised()?;
         let kind = self.engine_kind()?;
-        let engine = kind.open_to_read(&self.path.join(DATABASE).join(kind.file()))?;
+        let engine = kind.open_to_read(&self.path.join(DATABASE).join(kind.file()), ALL)?;
         let chain = Chain::open_to_read(engine, self.home(), validator, genesis)?;
         Ok(Open { chain, _lock: None })
     }
@@ -235,7 +137,7 @@ impl Datadir {
     pub fn genesis(&self) -> Result<Genesis, Error> {
         self.check_initialised()?;
         let kind = self.engine_kind()?;
-        let engine = kind.open_to_read(&self.path.join(DATABASE).join(kind.file()))?;
+        let engine = kind.open_to_read(&self.path.join(DATABASE).join(kind.file()), ALL)?;
         let snapshot = engine.snapshot()?;
         let hash = snapshot.get(HEIGHTS, &0_u64.to_be_bytes())?;
         let block = match hash {
@@ -255,7 +157,8 @@ impl Datadir {
         self.check_initialised()?;
         let _lock = self.lock()?;
         let kind = self.engine_kind()?;
-        let engine = kind.open(&self.path.join(DATABASE).join(kind.file()))?;
+        let path = self.path.join(DATABASE).join(kind.file());
+        let engine = if dry_run { kind.open_to_read(&path, ALL) } else { kind.open(&path, ALL) }?;
         let (home, chain_id) = (self.home(), self.chain_id);
         migrate::migrate_on(&*engine, &*home, chain_id, dry_run, migrate::BATCH_BYTES, progress)
     }
@@ -276,7 +179,7 @@ impl Datadir {
             return Err(Error::NotEmpty(self.path.display().to_string()));
         }
         let unfinished = self.make_unfinished()?;
-        let engine = kind.create(&unfinished.join(kind.file()))?;
+        let engine = kind.create(&unfinished.join(kind.file()), ALL)?;
         // Order: the manifest goes last, and only then has the database its name.
         let home = FileDir::new(&unfinished);
         let done = export::import(&*engine, &home, genesis, input, expected, progress)?;

@@ -120,9 +120,10 @@ pub(super) struct Utxo {
 }
 
 fn outpoint(text: &str) -> Result<Outpoint, String> {
-    let parsed = text
-        .split_once(':')
-        .and_then(|(txid, vout)| Some(Outpoint::new(txid.parse().ok()?, vout.parse().ok()?)));
+    let parsed = text.split_once(':').and_then(|(txid, vout)| {
+        let is_number = vout.bytes().all(|digit| digit.is_ascii_digit());
+        Some(Outpoint::new(txid.parse().ok()?, vout.parse().ok().filter(|_| is_number)?))
+    });
     parsed.ok_or_else(|| "give 64 hex digits, a colon and a number".to_owned())
 }
 

@@ -1,0 +1,126 @@
+//! The engines that tables can be in.
+
+use std::path::Path;
+
+use crate::adapters::kvb::{KvbEngine, KvbReadOnly};
+use crate::engine::{Engine, Table};
+use crate::error::EngineError;
+
+/// An engine that this software was built with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EngineKind {
+    /// A bucket.
+    #[default]
+    Kvb,
+    /// redb.
+    #[cfg(feature = "redb")]
+    Redb,
+    /// fjall.
+    #[cfg(feature = "fjall")]
+    Fjall,
+    /// RocksDB.
+    #[cfg(feature = "rocksdb")]
+    RocksDb,
+}
+
+impl EngineKind {
+    /// Those that this software was built with.
+    pub const ALL: &'static [EngineKind] = &[
+        EngineKind::Kvb,
+        #[cfg(feature = "redb")]
+        EngineKind::Redb,
+        #[cfg(feature = "fjall")]
+        EngineKind::Fjall,
+        #[cfg(feature = "rocksdb")]
+        EngineKind::RocksDb,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            EngineKind::Kvb => "kvb",
+            #[cfg(feature = "redb")]
+            EngineKind::Redb => "redb",
+            #[cfg(feature = "fjall")]
+            EngineKind::Fjall => "fjall",
+            #[cfg(feature = "rocksdb")]
+            EngineKind::RocksDb => "rocksdb",
+        }
+    }
+
+    /// What it calls its file or its directory.
+    pub fn file(self) -> &'static str {
+        match self {
+            EngineKind::Kvb => "data.kvb",
+            #[cfg(feature = "redb")]
+            EngineKind::Redb => "data.redb",
+            #[cfg(feature = "fjall")]
+            EngineKind::Fjall => "fjall",
+            #[cfg(feature = "rocksdb")]
+            EngineKind::RocksDb => "rocksdb",
+        }
+    }
+
+    /// The engine that has something in a directory.
+    pub fn find(directory: &Path) -> Option<EngineKind> {
+        EngineKind::ALL.iter().find(|kind| directory.join(kind.file()).exists()).copied()
+    }
+
+    /// Makes tables in a place where nothing is.
+    pub fn create(
+        self,
+        path: &Path,
+        tables: &'static [Table],
+    ) -> Result<Box<dyn Engine>, EngineError> {
+        // A bucket takes any table.
+        let _any = tables;
+        Ok(match self {
+            EngineKind::Kvb => Box::new(KvbEngine::create(path)?),
+            #[cfg(feature = "redb")]
+            EngineKind::Redb => Box::new(crate::RedbEngine::create(path, tables)?),
+            #[cfg(feature = "fjall")]
+            EngineKind::Fjall => Box::new(crate::FjallEngine::create(path, tables)?),
+            #[cfg(feature = "rocksdb")]
+            EngineKind::RocksDb => Box::new(crate::RocksEngine::create(path, tables)?),
+        })
+    }
+
+    /// Opens tables.
+    pub fn open(
+        self,
+        path: &Path,
+        tables: &'static [Table],
+    ) -> Result<Box<dyn Engine>, EngineError> {
+        // A bucket takes any table.
+        let _any = tables;
+        Ok(match self {
+            EngineKind::Kvb => Box::new(KvbEngine::open(path)?),
+            #[cfg(feature = "redb")]
+            EngineKind::Redb => Box::new(crate::RedbEngine::open(path, tables)?),
+            #[cfg(feature = "fjall")]
+            EngineKind::Fjall => Box::new(crate::FjallEngine::open(path, tables)?),
+            #[cfg(feature = "rocksdb")]
+            EngineKind::RocksDb => Box::new(crate::RocksEngine::open(path, tables)?),
+        })
+    }
+
+    /// Opens it for reading, and leaves every file as it is. Only fjall has no way to do that.
+    pub fn open_to_read(
+        self,
+        path: &Path,
+        tables: &'static [Table],
+    ) -> Result<Box<dyn Engine>, EngineError> {
+        // A bucket takes any table.
+        let _any = tables;
+        Ok(match self {
+            EngineKind::Kvb => Box::new(KvbReadOnly::open(path)?),
+            #[cfg(feature = "redb")]
+            EngineKind::Redb => Box::new(crate::RedbEngine::open_to_read(path, tables)?),
+            #[cfg(feature = "fjall")]
+            EngineKind::Fjall => Box::new(crate::FjallEngine::open(path, tables)?),
+            #[cfg(feature = "rocksdb")]
+            EngineKind::RocksDb => Box::new(crate::RocksEngine::open_to_read(path, tables)?),
+        })
+    }
+}
