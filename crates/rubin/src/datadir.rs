@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use host::{Disk, FileDir, FileDisk, LockError};
-use ledger::{Engine, EngineKind};
+use ledger::EngineKind;
 
 use crate::chain::Chain;
 use crate::error::Error;
