@@ -8,6 +8,8 @@ extern crate alloc;
 mod address;
 pub mod cbor;
 #[cfg(feature = "store")]
+mod database;
+#[cfg(feature = "store")]
 mod error;
 pub mod format;
 mod hash;
@@ -24,6 +26,8 @@ mod tree;
 
 #[cfg(feature = "store")]
 pub use address::address;
+#[cfg(feature = "store")]
+pub use database::{Database, Open};
 #[cfg(feature = "store")]
 pub use error::{Error, hex};
 pub use hash::{Hash, Node, join, packed, unpacked};
