@@ -12,10 +12,6 @@ const LIST: u8 = 4;
 const MAP: u8 = 5;
 const TAG: u8 = 6;
 const BREAK: u8 = 0xff;
-const NULL: u8 = 0xf6;
-
-/// The tag of a byte string that holds CBOR.
-const ENCODED: u64 = 24;
 
 /// Items that are left of a list, or pairs of a map; none where a break ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +146,8 @@ impl<'a> Items<'a> {
 
     /// Passes over an item, whatever is in it.
     pub(crate) fn skip(&mut self) -> Result<(), Malformed> {
-        let mut open = vec![Level::Items(1)];
+        let mut open = Vec::new();
+        self.enter(&mut open)?;
         while let Some(level) = open.last_mut() {
             let is_break = self.peek() == Some(BREAK);
             match level {
@@ -203,6 +200,12 @@ impl<'a> Items<'a> {
         Ok(())
     }
 }
+
+#[cfg(feature = "cardano")]
+const NULL: u8 = 0xf6;
+/// The tag of a byte string that holds CBOR.
+#[cfg(feature = "cardano")]
+const ENCODED: u64 = 24;
 
 /// What only blocks need.
 #[cfg(feature = "cardano")]

@@ -21,3 +21,5 @@ mod real;
 mod replay;
 #[path = "../../kvb/tests/support/seed.rs"]
 mod seed;
+#[path = "support/vectors.rs"]
+mod vectors;

@@ -5,7 +5,7 @@ use csmt::cardano::{self, CardanoError};
 use csmt::format::rollback::Operation;
 
 use super::build::*;
-use super::pallas;
+use super::{pallas, vectors};
 
 /// What an output becomes in a block of an era.
 fn value(era: u64, output: &[u8]) -> Result<Vec<u8>, CardanoError> {
@@ -19,6 +19,17 @@ fn agreed(era: u64, output: &[u8]) -> Vec<u8> {
     let body = body(&[(0, list(&[input(1, 0)])), (1, list(&[output.to_vec()]))]);
     let block = pallas::compare(&block(era, &[body], &[]));
     block.operations[1].value().unwrap().to_vec()
+}
+
+#[test]
+fn what_the_public_service_wrote_stays_as_it_is() {
+    let vectors = vectors::load();
+    let entries = vectors::list(&vectors["golden_utxos"]["first3"]["kv"]);
+    assert_eq!(entries.len(), 3);
+    for entry in entries {
+        let output = vectors::hex(&entry[1]);
+        assert_eq!(agreed(7, &output), output);
+    }
 }
 
 fn map_form(fields: &[(u64, Vec<u8>)]) -> Vec<u8> {
