@@ -103,7 +103,7 @@ pub struct CardanoBlock {
     pub point: Point,
     /// The hash of the block before it; that of the genesis file in the very first; none if the block says so.
     pub prev_hash: Option<Hash>,
-    /// How many blocks came before it, boundaries of Byron not counted.
+    /// Its number on the chain. A boundary of Byron has that of the block before it.
     pub height: u64,
     /// Its era.
     pub era: Era,

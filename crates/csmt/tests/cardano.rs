@@ -1,7 +1,7 @@
 //! Blocks of Cardano: what they do to entries, against another implementation, by hand, under hostile bytes, and in a store.
 //!
 //! Real blocks come from a package that is on crates.io. `KVB_CARDANO_CHUNK` names a chunk of a node's immutable database that is
-//! then read and followed, too.
+//! then read and followed, too; `KVB_CARDANO_LEDGER` a folder of vectors of the ledger itself.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
@@ -13,6 +13,8 @@ mod forms;
 mod genesis;
 #[path = "cardano/hostile.rs"]
 mod hostile;
+#[path = "cardano/ledger.rs"]
+mod ledger_states;
 #[path = "cardano/pallas.rs"]
 mod pallas;
 #[path = "cardano/real.rs"]

@@ -254,6 +254,11 @@ fn what_is_not_a_block_is_refused() {
     assert_eq!(cardano::blocks(b"8205zz").next(), Some(Err(CardanoError::Hex { at: 4 })));
     assert_eq!(cardano::blocks(b"820").next(), Some(Err(CardanoError::Hex { at: 3 })));
     assert_eq!(cardano::blocks(b"").next(), None);
+    // Fewer witnesses than transactions: the list of them is the last but two.
+    let at = good.len() - 4;
+    assert_eq!(good[at..], [0x81, 0xa0, 0xa0, 0x80]);
+    let fewer = [&good[..at], &[0x80, 0xa0, 0x80]].concat();
+    assert!(cardano::block(&fewer).is_err());
     let without = body(&[(0, list(&[input(1, 0)]))]);
     assert!(cardano::block(&block(6, &[without], &[])).is_err());
     let twice = body(&[(0, list(&[])), (1, list(&[])), (0, list(&[]))]);
