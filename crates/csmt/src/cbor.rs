@@ -26,6 +26,10 @@ impl core::error::Error for Malformed {}
 const UINT: u8 = 0;
 const BYTES: u8 = 2;
 const ARRAY: u8 = 4;
+#[cfg(feature = "cardano")]
+const MAP: u8 = 5;
+#[cfg(feature = "cardano")]
+const TAG: u8 = 6;
 const FALSE: u8 = 0xf4;
 const TRUE: u8 = 0xf5;
 
@@ -81,6 +85,30 @@ impl Encoder {
     /// The head of an array of so many items.
     pub fn array(&mut self, count: usize) -> &mut Encoder {
         self.head(ARRAY, u64::try_from(count).unwrap_or(u64::MAX))
+    }
+
+    /// The head of a map of so many pairs.
+    #[cfg(feature = "cardano")]
+    pub(crate) fn map(&mut self, count: usize) -> &mut Encoder {
+        self.head(MAP, u64::try_from(count).unwrap_or(u64::MAX))
+    }
+
+    /// The head of a map that a break ends.
+    #[cfg(feature = "cardano")]
+    pub(crate) fn open_map(&mut self) -> &mut Encoder {
+        self.raw(&[MAP << 5 | 31])
+    }
+
+    /// The break.
+    #[cfg(feature = "cardano")]
+    pub(crate) fn end(&mut self) -> &mut Encoder {
+        self.raw(&[0xff])
+    }
+
+    /// The tag of the item that comes next.
+    #[cfg(feature = "cardano")]
+    pub(crate) fn tag(&mut self, tag: u64) -> &mut Encoder {
+        self.head(TAG, tag)
     }
 
     /// A path: an array with a number for each bit.

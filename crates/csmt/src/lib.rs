@@ -6,6 +6,8 @@ extern crate alloc;
 
 #[cfg(feature = "store")]
 mod address;
+#[cfg(feature = "cardano")]
+pub mod cardano;
 pub mod cbor;
 #[cfg(feature = "store")]
 mod database;
@@ -13,6 +15,8 @@ mod database;
 mod error;
 pub mod format;
 mod hash;
+#[cfg(feature = "store")]
+mod items;
 mod path;
 pub mod proof;
 #[cfg(feature = "store")]
