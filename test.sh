@@ -27,7 +27,7 @@ fi
 
 cargo test --workspace --locked
 # The tables of ledgers in other engines.
-cargo test --locked -p kvb-ledger -p kvb-rubin --all-features
+cargo test --locked -p kvb-ledger -p kvb-rubin -p kvb-csmt --all-features
 # The lock-free overlay under every order the memory model allows.
 RUSTFLAGS="--cfg loom" cargo test --locked -p kvb --lib --release --target-dir target/loom overlay_loom
 # Again, alone, for its count of images.

@@ -83,7 +83,9 @@ impl Home {
     pub fn lock(&self) -> Result<HomeLock, HomeError> {
         let path = self.path.join(LOCK);
         let file = match FileDisk::create_new(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => FileDisk::open(&path),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                FileDisk::open(&path)
+            }
             file => file,
         };
         let file = file.map_err(io("open the lock"))?;
@@ -106,7 +108,8 @@ impl Home {
             FileDir::remove_all(&unfinished).map_err(io("remove unfinished tables"))?;
             FileDir::make(&unfinished).map_err(io("make a directory"))?;
             drop(kind.create(&unfinished.join(kind.file()), tables)?);
-            FileDisk::rename(&unfinished, self.path.join(DATABASE)).map_err(io("name the tables"))?;
+            FileDisk::rename(&unfinished, self.path.join(DATABASE))
+                .map_err(io("name the tables"))?;
         }
         self.open(_lock, tables)
     }
