@@ -48,6 +48,11 @@ impl Fail {
         Fail { code, message: String::new(), hint: None }
     }
 
+    /// Which file it is about.
+    pub(crate) fn within(self, path: &Path) -> Fail {
+        Fail { message: format!("{}: {}", path.display(), self.message), ..self }
+    }
+
     /// What to do next.
     pub(crate) fn hint(self, hint: impl Into<String>) -> Fail {
         Fail { hint: Some(hint.into()), ..self }

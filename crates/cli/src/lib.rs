@@ -19,6 +19,7 @@ mod logging;
 pub mod rubin_node;
 mod secret;
 mod show;
+pub mod utxo_csmt;
 
 pub use exit::finish;
 pub use logging::start as start_logging;

@@ -1,0 +1,241 @@
+//! `apply`: blocks from files.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::Args;
+use csmt::format::point::Point;
+use csmt::format::rollback::Operation;
+use csmt::{Hash, Store};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::Session;
+use super::open::{Take, Where, because, hex};
+use crate::bar::Bar;
+use crate::exit::{Done, Fail};
+use crate::{interrupt, show};
+
+/// Longest line of a file of blocks.
+const LINE_MAX: u64 = 1 << 30;
+
+/// Apply blocks from files
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  utxo-csmt apply --db utxos blocks.jsonl
+  utxo-csmt apply --db utxos --cardano 01285.chunk
+  cat blocks.jsonl | utxo-csmt apply --db utxos -
+
+A file has a block a line, as JSON:
+  {\"slot\":120,\"hash\":\"HEX\",\"ops\":[[\"insert\",\"KEYHEX\",\"VALUEHEX\"],[\"delete\",\"KEYHEX\"]]}
+With --cardano it has blocks as the node stores them: a chunk of them one behind the other, or one in hex.
+
+For each block its point and the root after it are printed. Every block is on disk before that. If it is cut off, run it again with
+the same files: blocks up to the last one applied are passed over. A block that cannot be applied changes nothing and ends it.")]
+pub(super) struct Apply {
+    #[command(flatten)]
+    place: Where,
+    /// The files have blocks of Cardano
+    #[arg(long)]
+    cardano: bool,
+    /// Files of blocks; - is standard input
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    take: Take,
+}
+
+/// A block as it stands in a file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    slot: u64,
+    hash: String,
+    ops: Vec<Vec<String>>,
+}
+
+/// Blocks one after the other.
+type Blocks = Box<dyn Iterator<Item = Done<(Point, Vec<Operation>)>>>;
+
+/// How far applying came.
+#[derive(Default)]
+struct Progress {
+    applied: u64,
+    passed: u64,
+    operations: u64,
+    /// Blocks were passed over, and the last one that is applied was not among them yet.
+    is_before_tip: bool,
+}
+
+impl Apply {
+    pub(super) fn run(self, session: &mut Session<'_>) -> Done {
+        let store = self.place.open(self.take.effort())?;
+        interrupt::listen();
+        let start = Instant::now();
+        let mut progress = Progress::default();
+        for path in &self.files {
+            let bar = Bar::bytes("applying", None, session.common.quiet);
+            for block in self.blocks(path)? {
+                let (point, operations) = block.map_err(|fail| fail.within(path))?;
+                step(&store, point, &operations, &mut progress, session)
+                    .map_err(|fail| fail.within(path))?;
+                bar.set(progress.applied + progress.passed);
+                if interrupt::is_asked() {
+                    return Err(Fail::interrupted(format!(
+                        "interrupted; {} applied and safe",
+                        show::many(progress.applied, "block is", "blocks are")
+                    )));
+                }
+            }
+            bar.clear();
+        }
+        session.out.flush()?;
+        if !session.common.quiet && !session.common.json {
+            let took = start.elapsed();
+            let passed = match progress.passed {
+                0 => String::new(),
+                passed => format!(", {passed} were applied before"),
+            };
+            eprintln!(
+                "{} with {} in {}, {}{passed}",
+                show::many(progress.applied, "block", "blocks"),
+                show::many(progress.operations, "operation", "operations"),
+                show::seconds(took),
+                show::rate(progress.operations, took),
+            );
+        }
+        Ok(())
+    }
+
+    fn blocks(&self, path: &Path) -> Done<Blocks> {
+        let cannot = |error: std::io::Error| {
+            Fail::failed(format!("cannot read {}: {error}", path.display()))
+        };
+        let input: Box<dyn Read> = if path.as_os_str() == "-" {
+            Box::new(interrupt::Stdin)
+        } else {
+            Box::new(File::open(path).map_err(cannot)?)
+        };
+        if self.cardano {
+            let mut bytes = Vec::new();
+            let mut input = input.take(LINE_MAX);
+            input.read_to_end(&mut bytes).map_err(cannot)?;
+            return Ok(Box::new(cardano_blocks(bytes)));
+        }
+        Ok(Box::new(lines(BufReader::with_capacity(1 << 20, input))))
+    }
+}
+
+/// Applies a block, or passes over it if that was done before.
+fn step(
+    store: &Store,
+    point: Point,
+    operations: &[Operation],
+    progress: &mut Progress,
+    session: &mut Session<'_>,
+) -> Done {
+    let (Point::Block { slot, .. }, last) = (point, store.tip()) else {
+        return Err(Fail::failed("a block has a slot"));
+    };
+    let is_old = match last {
+        Point::Block { slot: last, .. } => {
+            point == store.tip() || slot < last || (slot == last && progress.is_before_tip)
+        }
+        Point::Origin => false,
+    };
+    if is_old && progress.applied == 0 {
+        progress.passed += 1;
+        progress.is_before_tip = point != last;
+        return Ok(());
+    }
+    if progress.is_before_tip {
+        return Err(Fail::failed(format!(
+            "the block applied last is {last}, and not in the file: its blocks are of another chain"
+        ))
+        .hint("`utxo-csmt rollback --to` goes back to a block that is, if it is kept"));
+    }
+    let applied = store.forward(point, operations).map_err(because)?;
+    progress.applied += 1;
+    progress.operations += u64::try_from(applied.operations).unwrap_or(0);
+    let root = applied.root.map(|root| root.to_string());
+    if session.common.json {
+        let Point::Block { slot, hash } = point else { return Ok(()) };
+        let facts = json!({"slot": slot, "hash": hash.to_string(), "root": root});
+        writeln!(session.out, "{facts}")?;
+    } else {
+        writeln!(session.out, "{point} {}", root.as_deref().unwrap_or("none"))?;
+    }
+    Ok(())
+}
+
+/// Blocks of lines of JSON.
+fn lines(mut input: impl BufRead + 'static) -> impl Iterator<Item = Done<(Point, Vec<Operation>)>> {
+    let mut number = 0;
+    std::iter::from_fn(move || {
+        loop {
+            number += 1;
+            let mut line = Vec::new();
+            let read = Read::take(&mut input, LINE_MAX).read_until(b'\n', &mut line);
+            match read {
+                Ok(0) => return None,
+                Ok(_) if line.trim_ascii().is_empty() => {}
+                Ok(_) => {
+                    let block = parse(&line);
+                    return Some(
+                        block.map_err(|wrong| Fail::failed(format!("line {number}: {wrong}"))),
+                    );
+                }
+                Err(_) if interrupt::is_asked() => {
+                    return Some(Err(Fail::interrupted(
+                        "interrupted; the blocks so far are applied and safe",
+                    )));
+                }
+                Err(error) => {
+                    return Some(Err(Fail::failed(format!("cannot read blocks: {error}"))));
+                }
+            }
+        }
+    })
+}
+
+fn parse(line: &[u8]) -> Result<(Point, Vec<Operation>), String> {
+    let line: Line =
+        serde_json::from_slice(line).map_err(|error| format!("this is not a block: {error}"))?;
+    let hash = hex(&line.hash).ok().and_then(|bytes| Hash::from_slice(&bytes));
+    let hash = hash.ok_or("the hash of a block has 64 hex digits")?;
+    let operation = |parts: Vec<String>| -> Result<Operation, String> {
+        let bytes = |text: &String| hex(text).map_err(|_| format!("not hex: {text:.40}"));
+        match parts.as_slice() {
+            [word, key, value] if word == "insert" => {
+                Ok(Operation::Insert { key: bytes(key)?, value: bytes(value)? })
+            }
+            [word, key] if word == "delete" => Ok(Operation::Delete { key: bytes(key)? }),
+            _ => Err("an operation is [\"insert\", KEY, VALUE] or [\"delete\", KEY]".to_owned()),
+        }
+    };
+    let operations = line.ops.into_iter().map(operation).collect::<Result<_, _>>()?;
+    Ok((Point::block(line.slot, hash), operations))
+}
+
+/// Blocks of Cardano, one behind the other.
+fn cardano_blocks(bytes: Vec<u8>) -> impl Iterator<Item = Done<(Point, Vec<Operation>)>> {
+    let mut at = 0;
+    let mut is_done = false;
+    std::iter::from_fn(move || {
+        if is_done {
+            return None;
+        }
+        // The iterator borrows the bytes, which live here: each call goes on where the last one ended.
+        let mut blocks = csmt::cardano::blocks(bytes.get(at..).unwrap_or(&[]));
+        let block = blocks.next()?;
+        at += blocks.position();
+        is_done = block.is_err();
+        Some(match block {
+            Ok(block) => Ok((block.point, block.operations)),
+            Err(error) => Err(Fail::failed(format!("byte {at}: {error}"))),
+        })
+    })
+}
