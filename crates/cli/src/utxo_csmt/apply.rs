@@ -18,8 +18,9 @@ use crate::bar::Bar;
 use crate::exit::{Done, Fail};
 use crate::{interrupt, show};
 
-/// Longest line of a file of blocks.
-const LINE_MAX: u64 = 1 << 30;
+/// Longest line of a file of blocks, and longest file of blocks of Cardano; a chunk has a tenth of that.
+const LINE_MAX: u64 = 256 << 20;
+const FILE_MAX: u64 = 2 << 30;
 
 /// Apply blocks from files
 #[derive(Args)]
@@ -57,9 +58,6 @@ struct Line {
     ops: Vec<Vec<String>>,
 }
 
-/// Blocks one after the other.
-type Blocks = Box<dyn Iterator<Item = Done<(Point, Vec<Operation>)>>>;
-
 /// How far applying came.
 #[derive(Default)]
 struct Progress {
@@ -78,18 +76,15 @@ impl Apply {
         let mut progress = Progress::default();
         for path in &self.files {
             let bar = Bar::bytes("applying", None, session.common.quiet);
-            for block in self.blocks(path)? {
-                let (point, operations) = block.map_err(|fail| fail.within(path))?;
-                step(&store, point, &operations, &mut progress, session)
-                    .map_err(|fail| fail.within(path))?;
+            let mut take = |point: Point, operations: &[Operation]| {
+                step(&store, point, operations, &mut progress, session)?;
                 bar.set(progress.applied + progress.passed);
-                if interrupt::is_asked() {
-                    return Err(Fail::interrupted(format!(
-                        "interrupted; {} applied and safe",
-                        show::many(progress.applied, "block is", "blocks are")
-                    )));
+                match interrupt::is_asked() {
+                    true => Err(interrupted()),
+                    false => Ok(()),
                 }
-            }
+            };
+            self.for_each_block(path, &mut take).map_err(|fail| fail.within(path))?;
             bar.clear();
         }
         session.out.flush()?;
@@ -110,23 +105,39 @@ impl Apply {
         Ok(())
     }
 
-    fn blocks(&self, path: &Path) -> Done<Blocks> {
-        let cannot = |error: std::io::Error| {
-            Fail::failed(format!("cannot read {}: {error}", path.display()))
-        };
-        let input: Box<dyn Read> = if path.as_os_str() == "-" {
+    /// Reads the blocks of a file one after the other.
+    fn for_each_block(
+        &self,
+        path: &Path,
+        take: &mut dyn FnMut(Point, &[Operation]) -> Done,
+    ) -> Done {
+        let mut input: Box<dyn Read> = if path.as_os_str() == "-" {
             Box::new(interrupt::Stdin)
         } else {
             Box::new(File::open(path).map_err(cannot)?)
         };
-        if self.cardano {
-            let mut bytes = Vec::new();
-            let mut input = input.take(LINE_MAX);
-            input.read_to_end(&mut bytes).map_err(cannot)?;
-            return Ok(Box::new(cardano_blocks(bytes)));
+        if !self.cardano {
+            return for_each_line(BufReader::with_capacity(1 << 20, input), take);
         }
-        Ok(Box::new(lines(BufReader::with_capacity(1 << 20, input))))
+        let mut bytes = Vec::new();
+        input.by_ref().take(FILE_MAX).read_to_end(&mut bytes).map_err(cannot)?;
+        for block in csmt::cardano::blocks(&bytes) {
+            let block = block.map_err(|error| Fail::failed(error.to_string()))?;
+            take(block.point, &block.operations)?;
+        }
+        Ok(())
     }
+}
+
+fn cannot(error: std::io::Error) -> Fail {
+    if interrupt::is_asked() {
+        return interrupted();
+    }
+    Fail::failed(format!("cannot read blocks: {error}"))
+}
+
+fn interrupted() -> Fail {
+    Fail::interrupted("interrupted; the blocks so far are applied and safe")
 }
 
 /// Applies a block, or passes over it if that was done before.
@@ -172,33 +183,24 @@ fn step(
 }
 
 /// Blocks of lines of JSON.
-fn lines(mut input: impl BufRead + 'static) -> impl Iterator<Item = Done<(Point, Vec<Operation>)>> {
-    let mut number = 0;
-    std::iter::from_fn(move || {
-        loop {
-            number += 1;
-            let mut line = Vec::new();
-            let read = Read::take(&mut input, LINE_MAX).read_until(b'\n', &mut line);
-            match read {
-                Ok(0) => return None,
-                Ok(_) if line.trim_ascii().is_empty() => {}
-                Ok(_) => {
-                    let block = parse(&line);
-                    return Some(
-                        block.map_err(|wrong| Fail::failed(format!("line {number}: {wrong}"))),
-                    );
-                }
-                Err(_) if interrupt::is_asked() => {
-                    return Some(Err(Fail::interrupted(
-                        "interrupted; the blocks so far are applied and safe",
-                    )));
-                }
-                Err(error) => {
-                    return Some(Err(Fail::failed(format!("cannot read blocks: {error}"))));
-                }
-            }
+fn for_each_line(
+    mut input: impl BufRead,
+    take: &mut dyn FnMut(Point, &[Operation]) -> Done,
+) -> Done {
+    for number in 1_u64.. {
+        let mut line = Vec::new();
+        let read = Read::take(&mut input, LINE_MAX).read_until(b'\n', &mut line).map_err(cannot)?;
+        if read == 0 {
+            break;
         }
-    })
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let here = |wrong: String| Fail::failed(format!("line {number}: {wrong}"));
+        let (point, operations) = parse(&line).map_err(here)?;
+        take(point, &operations)?;
+    }
+    Ok(())
 }
 
 fn parse(line: &[u8]) -> Result<(Point, Vec<Operation>), String> {
@@ -218,24 +220,4 @@ fn parse(line: &[u8]) -> Result<(Point, Vec<Operation>), String> {
     };
     let operations = line.ops.into_iter().map(operation).collect::<Result<_, _>>()?;
     Ok((Point::block(line.slot, hash), operations))
-}
-
-/// Blocks of Cardano, one behind the other.
-fn cardano_blocks(bytes: Vec<u8>) -> impl Iterator<Item = Done<(Point, Vec<Operation>)>> {
-    let mut at = 0;
-    let mut is_done = false;
-    std::iter::from_fn(move || {
-        if is_done {
-            return None;
-        }
-        // The iterator borrows the bytes, which live here: each call goes on where the last one ended.
-        let mut blocks = csmt::cardano::blocks(bytes.get(at..).unwrap_or(&[]));
-        let block = blocks.next()?;
-        at += blocks.position();
-        is_done = block.is_err();
-        Some(match block {
-            Ok(block) => Ok((block.point, block.operations)),
-            Err(error) => Err(Fail::failed(format!("byte {at}: {error}"))),
-        })
-    })
 }
