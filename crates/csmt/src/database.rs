@@ -69,7 +69,7 @@ impl Database {
     /// Opens the store to look at it, beside whoever changes it.
     pub fn open_to_read(&self, effort: Effort) -> Result<Open, Error> {
         let engine = self.home.open_to_read(ALL)?;
-        Ok(Open { store: Store::open(engine, effort)?, _lock: None })
+        Ok(Open { store: Store::open_to_read(engine, effort)?, _lock: None })
     }
 }
 

@@ -68,6 +68,11 @@ pub enum Error {
     /// A bootstrap was begun and is not done.
     #[error("a bootstrap is not done: run `utxo-csmt bootstrap` again, or `utxo-csmt wipe`")]
     Unfinished,
+    /// Somebody is deleting everything, or was cut off while doing that.
+    #[error(
+        "the database is being wiped: wait for that, or open it to write, which goes on with it"
+    )]
+    Wiping,
     /// There is nothing yet.
     #[error("there is no database in {0}: `utxo-csmt init --db ...` makes one")]
     NotInitialised(String),

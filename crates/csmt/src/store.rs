@@ -3,6 +3,7 @@
 //! Invariants
 //! - A block is one batch: entries, nodes, its rollback point, where the chain is. It is there whole or not at all.
 //! - Every entry has its leaf, and every leaf its entry. The root of a point is that of the tree right after its block.
+//! - What is in memory is believed only as long as nothing failed: after a fault it is read anew.
 //! - Points are kept in the order in which their blocks came. Keys of points have the order of slots, which is the same but for
 //!   blocks that share a slot.
 
@@ -25,6 +26,7 @@ pub use rollback::RolledBack;
 pub use verify::Check;
 pub use view::{Entry, PointFacts, View};
 
+use crate::error::Error;
 use crate::format::point::Point;
 use crate::hash::Hash;
 use crate::settings::Settings;
@@ -55,6 +57,8 @@ pub struct Store {
     settings: Settings,
     /// Bytes of rows in a batch.
     batch: usize,
+    /// Somebody else may change it, and this one only looks.
+    is_reader: bool,
     state: Mutex<State>,
 }
 
@@ -69,6 +73,8 @@ struct State {
     next_arrival: u64,
     /// A bootstrap was begun and is not done.
     is_unfinished: bool,
+    /// It is what is stored. False before it is read, and after a fault, which may have come before a change or after it.
+    is_settled: bool,
 }
 
 impl Store {
@@ -87,13 +93,12 @@ impl Store {
     }
 
     /// The block applied last.
-    pub fn tip(&self) -> Point {
-        self.lock().tip
+    pub fn tip(&self) -> Result<Point, Error> {
+        Ok(self.view()?.tip())
     }
 
     /// The root; none of an empty tree.
-    pub fn root(&self) -> Result<Option<Hash>, crate::error::Error> {
-        let snapshot = self.engine.snapshot()?;
-        self.lock().tree.root(&*snapshot)
+    pub fn root(&self) -> Result<Option<Hash>, Error> {
+        self.view()?.root()
     }
 }

@@ -148,12 +148,12 @@ fn step(
     progress: &mut Progress,
     session: &mut Session<'_>,
 ) -> Done {
-    let (Point::Block { slot, .. }, last) = (point, store.tip()) else {
+    let (Point::Block { slot, .. }, last) = (point, store.tip().map_err(because)?) else {
         return Err(Fail::failed("a block has a slot"));
     };
     let is_old = match last {
-        Point::Block { slot: last, .. } => {
-            point == store.tip() || slot < last || (slot == last && progress.is_before_tip)
+        Point::Block { slot: newest, .. } => {
+            point == last || slot < newest || (slot == newest && progress.is_before_tip)
         }
         Point::Origin => false,
     };

@@ -32,7 +32,7 @@ impl Root {
         let store = self.place.look()?;
         let root = store.root().map_err(because)?;
         if session.common.json {
-            let facts = json!({"root": root.map(|root| root.to_string()), "tip": tip(store.tip())});
+            let facts = json!({"root": root.map(|root| root.to_string()), "tip": tip(store.tip().map_err(because)?)});
             return Ok(writeln!(session.out, "{facts}")?);
         }
         let root = root.ok_or_else(|| Fail::failed("the tree has no entries, and so no root"))?;
@@ -85,7 +85,7 @@ pub(super) struct Tip {
 
 impl Tip {
     pub(super) fn run(self, session: &mut Session<'_>) -> Done {
-        let point = self.place.look()?.tip();
+        let point = self.place.look()?.tip().map_err(because)?;
         session.tell(&json!({"tip": tip(point)}), || format!("{point}\n"))
     }
 }

@@ -70,7 +70,7 @@ impl Init {
             "path": settings.path.name(),
             "k": settings.k,
             "engine": store.engine().name(),
-            "tip": tip(store.tip()),
+            "tip": tip(store.tip().map_err(because)?),
         });
         session.tell(&facts, || "OK\n".to_owned())
     }

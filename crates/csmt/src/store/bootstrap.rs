@@ -149,27 +149,25 @@ impl Store {
         point: Point,
         progress: &mut dyn FnMut(BootstrapProgress),
     ) -> Result<Bootstrapped, Error> {
-        let done = {
-            let mut state = self.lock();
-            let mut note = self.begin(&state, point)?;
-            state.is_unfinished = true;
-            loop {
-                note = match note {
-                    Note::Loading { point, count, digest } => {
-                        self.load(entries, point, count, digest, progress)?
-                    }
-                    Note::Building { point, count, done, grown } => {
-                        self.build(point, count, done, grown, progress)?
-                    }
-                    Note::Tidying { point, count, root } => {
-                        self.tidy(point, count, root, progress)?;
-                        break Bootstrapped { entries: count, root };
-                    }
+        let mut state = self.lock();
+        self.settle(&mut state)?;
+        let mut note = self.begin(&state, point)?;
+        state.is_settled = false;
+        loop {
+            note = match note {
+                Note::Loading { point, count, digest } => {
+                    self.load(entries, point, count, digest, progress)?
+                }
+                Note::Building { point, count, done, grown } => {
+                    self.build(point, count, done, grown, progress)?
+                }
+                Note::Tidying { point, count, root } => {
+                    self.tidy(point, count, root, progress)?;
+                    self.settle(&mut state)?;
+                    return Ok(Bootstrapped { entries: count, root });
                 }
             }
-        };
-        self.read_state()?;
-        Ok(done)
+        }
     }
 
     /// Where to go on, or where to begin.

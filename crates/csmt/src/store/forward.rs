@@ -26,6 +26,7 @@ impl Store {
     pub fn forward(&self, point: Point, operations: &[Operation]) -> Result<Applied, Error> {
         let mut state = self.lock();
         let state = &mut *state;
+        self.settle(state)?;
         if state.is_unfinished {
             return Err(Error::Unfinished);
         }
@@ -37,12 +38,11 @@ impl Store {
         {
             return Err(Error::NotAfter(point, state.tip));
         }
-        let done = self.try_forward(state, point, hash, operations);
-        if done.is_err() {
-            // What is in memory may be ahead of what is stored.
-            state.tree.forget();
-        }
-        done
+        // Whatever fails from here on may have changed the store all the same.
+        state.is_settled = false;
+        let done = self.try_forward(state, point, hash, operations)?;
+        state.is_settled = true;
+        Ok(done)
     }
 
     fn try_forward(

@@ -41,50 +41,77 @@ impl Store {
 
     /// Opens a store that was made before. If somebody was wiping it, that is done.
     pub fn open(engine: Box<dyn Engine>, effort: Effort) -> Result<Store, Error> {
+        let store = Store::of(engine, effort, false)?;
+        store.finish_wiping()?;
+        store.settle(&mut store.lock())?;
+        Ok(store)
+    }
+
+    /// Opens a store to look at it, beside whoever changes it.
+    pub fn open_to_read(engine: Box<dyn Engine>, effort: Effort) -> Result<Store, Error> {
+        let store = Store::of(engine, effort, true)?;
+        store.view()?;
+        Ok(store)
+    }
+
+    /// A store that nothing was read of yet.
+    fn of(engine: Box<dyn Engine>, effort: Effort, is_reader: bool) -> Result<Store, Error> {
         let settings = settings_of(&*engine.snapshot()?)?;
         let settings = settings.ok_or_else(|| Error::NotInitialised("the engine".to_owned()))?;
-        let tree = Tree::new(effort.memory, effort.threads);
         let state = State {
-            tree,
+            tree: Tree::new(effort.memory, effort.threads),
             tip: Point::Origin,
             first_arrival: 0,
             next_arrival: 0,
             is_unfinished: false,
+            is_settled: false,
         };
-        let store = Store { engine, settings, batch: effort.batch, state: Mutex::new(state) };
-        store.finish_wiping()?;
-        store.read_state()?;
-        Ok(store)
+        Ok(Store { engine, settings, batch: effort.batch, is_reader, state: Mutex::new(state) })
     }
 
-    /// Reads where the store is.
-    pub(super) fn read_state(&self) -> Result<(), Error> {
-        let mut state = self.lock();
-        let snapshot = self.engine.snapshot()?;
-        let config = read_config(&*snapshot)?;
-        let mut arrivals = snapshot.scan(ARRIVALS, (Bound::Unbounded, Bound::Unbounded))?;
-        let number = |row: Option<Result<(ledger::Bytes<'_>, ledger::Bytes<'_>), _>>| {
-            let (number, key) =
-                row.ok_or_else(|| Error::Inconsistent("there is no rollback point".to_owned()))??;
-            let number = <[u8; 8]>::try_from(&*number).map(u64::from_be_bytes);
-            let number = number
-                .map_err(|_| Error::Inconsistent("a rollback point has no number".to_owned()))?;
-            let point =
-                rollback::point(&key).map_err(|wrong| Error::damaged(ARRIVALS, &key, wrong))?;
-            Ok::<(u64, Point), Error>((number, point))
-        };
-        let first = number(arrivals.next())?;
-        let last = match arrivals.next_back() {
-            None => first,
-            some => number(some)?,
-        };
-        state.first_arrival = first.0;
-        state.next_arrival = last.0 + 1;
-        state.tip = last.1;
-        state.is_unfinished = config.in_progress;
-        state.tree.forget();
+    /// Reads where the store is, unless that is known.
+    pub(super) fn settle(&self, state: &mut State) -> Result<(), Error> {
+        if !state.is_settled {
+            let snapshot = self.engine.snapshot()?;
+            state.read(&*snapshot)?;
+        }
         Ok(())
     }
+}
+
+impl State {
+    /// Reads where the store is, as of a snapshot.
+    pub(super) fn read(&mut self, snapshot: &dyn Snapshot) -> Result<(), Error> {
+        self.tree.forget();
+        if snapshot.get(META, WIPING)?.is_some() {
+            return Err(Error::Wiping);
+        }
+        let config = read_config(snapshot)?;
+        let mut arrivals = snapshot.scan(ARRIVALS, (Bound::Unbounded, Bound::Unbounded))?;
+        let (first, point) = arrival(arrivals.next())?;
+        let (last, point) = match arrivals.next_back() {
+            None => (first, point),
+            some => arrival(some)?,
+        };
+        self.first_arrival = first;
+        self.next_arrival = last + 1;
+        self.tip = point;
+        self.is_unfinished = config.in_progress;
+        self.is_settled = true;
+        Ok(())
+    }
+}
+
+type Row<'a> = Result<(ledger::Bytes<'a>, ledger::Bytes<'a>), ledger::EngineError>;
+
+/// The number of a point, and the point.
+fn arrival(row: Option<Row<'_>>) -> Result<(u64, Point), Error> {
+    let wrong = |what: &str| Error::Inconsistent(what.to_owned());
+    let (number, key) = row.ok_or_else(|| wrong("there is no rollback point"))??;
+    let number = <[u8; 8]>::try_from(&*number).map(u64::from_be_bytes);
+    let number = number.map_err(|_| wrong("a rollback point has no number"))?;
+    let point = rollback::point(&key).map_err(|wrong| Error::damaged(ARRIVALS, &key, wrong))?;
+    Ok((number, point))
 }
 
 fn settings_of(snapshot: &dyn Snapshot) -> Result<Option<Settings>, Error> {

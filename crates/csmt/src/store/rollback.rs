@@ -36,20 +36,19 @@ impl Store {
     pub fn rollback(&self, to: Point) -> Result<RolledBack, Error> {
         let mut state = self.lock();
         let state = &mut *state;
+        self.settle(state)?;
         if state.is_unfinished {
             return Err(Error::Unfinished);
         }
         let Some(number) = self.arrival(state, &to)? else { return Ok(RolledBack::Unknown) };
+        // Whatever fails from here on may have changed the store all the same.
+        state.is_settled = false;
         let mut blocks = 0;
         while state.next_arrival > number + 1 {
-            let done = self.take_back(state, number);
-            if done.is_err() {
-                // What is in memory may be behind what is stored.
-                state.tree.forget();
-            }
-            blocks += done?;
+            blocks += self.take_back(state, number)?;
         }
         let root = state.tree.root(&*self.engine.snapshot()?)?;
+        state.is_settled = true;
         Ok(RolledBack::Done { blocks, root })
     }
 

@@ -47,8 +47,11 @@ impl std::fmt::Debug for View<'_> {
 impl Store {
     /// The store as it is now.
     pub fn view(&self) -> Result<View<'_>, Error> {
-        let state = self.lock();
+        let mut state = self.lock();
         let snapshot = self.engine.snapshot()?;
+        if self.is_reader || !state.is_settled {
+            state.read(&*snapshot)?;
+        }
         Ok(View { state, snapshot, path: self.settings.path })
     }
 }

@@ -15,14 +15,13 @@ use crate::tables::{ARRIVALS, CONFIG, CSMT, KV, META, ROLLBACKS, WAYS};
 impl Store {
     /// Deletes every entry, node and point, and begins anew before the first block.
     pub fn wipe(&self, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
-        {
-            let _alone = self.lock();
-            let mut batch = Batch::new();
-            batch.put(META, WIPING, &[1]);
-            self.engine.commit(batch)?;
-            self.wipe_all(progress)?;
-        }
-        self.read_state()
+        let mut state = self.lock();
+        state.is_settled = false;
+        let mut batch = Batch::new();
+        batch.put(META, WIPING, &[1]);
+        self.engine.commit(batch)?;
+        self.wipe_all(progress)?;
+        self.settle(&mut state)
     }
 
     /// Goes on with it after a crash.

@@ -70,6 +70,11 @@ impl RocksEngine {
         Ok(RocksEngine { database: database.map_err(because("open"))?, _log: Some(log) })
     }
 
+    /// Names of the column families in a directory.
+    pub fn names(path: impl AsRef<Path>) -> Result<Vec<String>, EngineError> {
+        DB::list_cf(&Options::default(), path).map_err(because("list column families"))
+    }
+
     fn open_or_create(
         path: &Path,
         tables: &'static [Table],
