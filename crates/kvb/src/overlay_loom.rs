@@ -22,7 +22,8 @@ fn log(records: &[(u64, &[u8], u64)]) -> (Log, Vec<u64>) {
         let at = bytes.len();
         places.push(u64::try_from(at).unwrap());
         record::push(&mut bytes, PUT, key, &seqno.to_le_bytes(), 0);
-        let stamp = Stamp { seqno: *seqno, hash64: *hash64, timestamp_ns: 1, reserved16: 1, ttl_secs: 0 };
+        let stamp =
+            Stamp { seqno: *seqno, hash64: *hash64, timestamp_ns: 1, reserved16: 1, ttl_secs: 0 };
         record::stamp(bytes.get_mut(at..).unwrap(), stamp).unwrap();
     }
     let disk = MemoryDisk::with_capacity(1 << 20);
