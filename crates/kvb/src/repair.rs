@@ -432,11 +432,15 @@ fn add_given_up(
         return;
     }
     let known: HashSet<u64> = sites.iter().map(|site| site.extent.start_page).collect();
+    // Where headers are lost, one may be taken for part of the other, or for somebody else's.
+    let known_ids: HashSet<u64> = sites.iter().filter_map(|site| site.seg_id).collect();
     let named: HashSet<u64> =
         root.roster.named.iter().map(|named| named.start_page.get()).collect();
     let is_new = |site: &Site| {
         let page = site.extent.start_page;
-        site.seg_id.is_some() && !known.contains(&page) && !named.contains(&page)
+        site.seg_id.is_some_and(|seg_id| !known_ids.contains(&seg_id))
+            && !known.contains(&page)
+            && !named.contains(&page)
     };
     sites.extend(walk(log, geometry, from, to).0.into_iter().filter(is_new));
 }
