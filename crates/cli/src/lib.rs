@@ -18,6 +18,7 @@ mod interrupt;
 mod logging;
 pub mod rubin_node;
 mod secret;
+mod session;
 mod show;
 pub mod utxo_csmt;
 

@@ -8,12 +8,11 @@ mod open;
 mod proofs;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
-use crate::exit::{Done, Fail};
-use crate::logging;
+use crate::exit::Fail;
+use crate::session::{self, Common, Session};
 
 /// A UTxO set with a Compact Sparse Merkle Tree over it: blocks, rollbacks, proofs.
 #[derive(Parser)]
@@ -37,17 +36,6 @@ struct Cli {
     command: Command,
 }
 
-/// What every command takes.
-#[derive(Args, Clone)]
-struct Common {
-    /// Print facts as JSON
-    #[arg(long, global = true)]
-    json: bool,
-    /// No progress bars, no notices
-    #[arg(long, short, global = true)]
-    quiet: bool,
-}
-
 #[derive(Subcommand)]
 enum Command {
     Init(make::Init),
@@ -69,58 +57,29 @@ enum Command {
     Stats(look::Stats),
 }
 
-/// What a command works with.
-struct Session<'a> {
-    common: Common,
-    out: &'a mut dyn Write,
-}
-
-impl Session<'_> {
-    /// Prints facts: as text, or as JSON if the user wants that.
-    fn tell(&mut self, json: &serde_json::Value, text: impl FnOnce() -> String) -> Done {
-        if self.common.json {
-            writeln!(self.out, "{json}")?;
-        } else {
-            write!(self.out, "{}", text())?;
-        }
-        Ok(())
-    }
-}
-
 /// Runs a command line.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Fail> {
-    let matches = match Cli::command().try_get_matches_from(arguments) {
-        Ok(matches) => matches,
-        Err(error) => {
-            let code = u8::try_from(error.exit_code()).unwrap_or(2);
-            let _ = error.print();
-            return Err(Fail::silent(code));
-        }
-    };
-    let cli = Cli::from_arg_matches(&matches).map_err(|error| Fail::usage(error.to_string()))?;
-    logging::start();
-    let mut out = io::BufWriter::with_capacity(64 << 10, io::stdout().lock());
-    let mut session = Session { common: cli.common, out: &mut out };
-    let done = match cli.command {
-        Command::Init(args) => args.run(&mut session),
-        Command::Bootstrap(args) => args.run(&mut session),
-        Command::Apply(args) => args.run(&mut session),
-        Command::Rollback(args) => args.run(&mut session),
-        Command::Wipe(args) => args.run(&mut session),
-        Command::Root(args) => args.run(&mut session),
-        Command::Roots(args) => args.run(&mut session),
-        Command::Tip(args) => args.run(&mut session),
-        Command::Get(args) => args.run(&mut session),
-        Command::ByAddress(args) => args.run(&mut session),
-        Command::Prove(args) => args.run(&mut session),
-        Command::ProvePrefix(args) => args.run(&mut session),
-        Command::VerifyProof(args) => args.run(&mut session),
-        Command::VerifyPrefix(args) => args.run(&mut session),
-        Command::Dump(args) => args.run(&mut session),
-        Command::Verify(args) => args.run(&mut session),
-        Command::Stats(args) => args.run(&mut session),
-    };
-    let flushed = out.flush();
-    done?;
-    Ok(flushed?)
+    session::run(
+        arguments,
+        |cli: &Cli| cli.common.clone(),
+        |cli, session| match cli.command {
+            Command::Init(args) => args.run(session),
+            Command::Bootstrap(args) => args.run(session),
+            Command::Apply(args) => args.run(session),
+            Command::Rollback(args) => args.run(session),
+            Command::Wipe(args) => args.run(session),
+            Command::Root(args) => args.run(session),
+            Command::Roots(args) => args.run(session),
+            Command::Tip(args) => args.run(session),
+            Command::Get(args) => args.run(session),
+            Command::ByAddress(args) => args.run(session),
+            Command::Prove(args) => args.run(session),
+            Command::ProvePrefix(args) => args.run(session),
+            Command::VerifyProof(args) => args.run(session),
+            Command::VerifyPrefix(args) => args.run(session),
+            Command::Dump(args) => args.run(session),
+            Command::Verify(args) => args.run(session),
+            Command::Stats(args) => args.run(session),
+        },
+    )
 }

@@ -115,7 +115,7 @@ impl BucketKey {
         (u128::from_le_bytes(hash_key) ^ u128::from_le_bytes(pad)).to_le_bytes()
     }
 
-    /// The salt of a segment begun while the bucket was open with this session's.
+    /// The salt of a segment, from the one that is drawn whenever the bucket is opened for writing.
     pub(crate) fn salt(&self, session_salt: &[u8; 16], seg_id: u64) -> [u8; 16] {
         let seg_id = seg_id.to_le_bytes();
         let parts: [&[u8]; 4] = [b"kvb-seg-salt-v1", &self.uuid, session_salt, &seg_id];

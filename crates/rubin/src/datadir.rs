@@ -6,8 +6,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use host::{Disk, FileDir, FileDisk, LockError};
-use ledger::EngineKind;
+use host::{FileDir, FileDisk};
+use ledger::{EngineKind, Home, HomeError, HomeLock};
 
 use crate::chain::Chain;
 use crate::error::Error;
@@ -22,8 +22,6 @@ use crate::validator::Validator;
 /// The directory of the database, and its name while it is made.
 const DATABASE: &str = "db";
 const UNFINISHED: &str = "db.unfinished";
-/// Whoever writes has this file locked.
-const LOCK: &str = "LOCK";
 
 /// The directory of one chain.
 #[derive(Clone, Debug)]
@@ -58,10 +56,8 @@ impl Datadir {
 
     /// The engine that the chain is in.
     pub fn engine_kind(&self) -> Result<EngineKind, Error> {
-        let database = self.path.join(DATABASE);
-        let kind = EngineKind::ALL.iter().find(|kind| database.join(kind.file()).exists());
-        if let Some(kind) = kind {
-            return Ok(*kind);
+        if let Some(kind) = EngineKind::find(&self.path.join(DATABASE)) {
+            return Ok(kind);
         }
         self.check_no_manifest()?;
         Err(Error::NotInitialised(self.path.display().to_string()))
@@ -215,20 +211,12 @@ impl Datadir {
         Err(Error::NotInitialised(self.path.display().to_string()))
     }
 
-    fn lock(&self) -> Result<FileDisk, Error> {
-        let path = self.path.join(LOCK);
-        let disk = match FileDisk::create_new(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                FileDisk::open(&path)
-            }
-            disk => disk,
-        };
-        let disk = disk.map_err(Error::io("open the lock"))?;
-        disk.lock().map_err(|error| match error {
-            LockError::Held { pid } => Error::Locked(pid),
-            LockError::Io(source) => Error::Io { doing: "lock the datadir", source },
-        })?;
-        Ok(disk)
+    fn lock(&self) -> Result<HomeLock, Error> {
+        Home::new(&self.path).lock().map_err(|error| match error {
+            HomeError::Locked(pid) => Error::Locked(pid),
+            HomeError::Io { doing, source } => Error::Io { doing, source },
+            other => Error::Inconsistent(other.to_string()),
+        })
     }
 
     /// The chain's identity.
@@ -241,7 +229,7 @@ impl Datadir {
 #[derive(Debug)]
 pub struct Open {
     chain: Chain,
-    _lock: Option<FileDisk>,
+    _lock: Option<HomeLock>,
 }
 
 impl std::ops::Deref for Open {
