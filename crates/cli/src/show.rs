@@ -149,3 +149,8 @@ pub(crate) fn list(facts: &[(&str, String)]) -> String {
     }
     text
 }
+
+/// A length as a number of any machine.
+pub(crate) fn wide(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
+}

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Chain, Cursor, Read};
 
 use crate::exit::{Done, Fail};
 use crate::input::from_hex;
-use crate::interrupt;
+use crate::{interrupt, show};
 
 /// Longest block that is read. No block of a quarter of it is valid.
 const BLOCK_MAX: u64 = 16 << 20;
@@ -24,7 +24,7 @@ impl<R: Read> Blocks<R> {
     /// Finds out which form it is: hex has only digits and line ends, and no length that is taken has only these.
     pub(super) fn new(mut input: R) -> Done<Blocks<R>> {
         let mut start = Vec::new();
-        Read::take(&mut input, wide(LEN)).read_to_end(&mut start).map_err(cannot)?;
+        Read::take(&mut input, show::wide(LEN)).read_to_end(&mut start).map_err(cannot)?;
         let is_hex =
             start.iter().all(|byte| byte.is_ascii_hexdigit() || byte.is_ascii_whitespace());
         let input = BufReader::with_capacity(BUFFER, Cursor::new(start).chain(input));
@@ -45,8 +45,8 @@ impl<R: Read> Blocks<R> {
             if read == 0 {
                 return Ok(None);
             }
-            self.bytes += wide(read);
-            if wide(read) == most && !line.ends_with(b"\n") {
+            self.bytes += show::wide(read);
+            if show::wide(read) == most && !line.ends_with(b"\n") {
                 return Err(Fail::failed(
                     "a line is longer than any block: this is not a file of blocks",
                 ));
@@ -60,7 +60,7 @@ impl<R: Read> Blocks<R> {
     }
 
     fn next_binary(&mut self) -> Done<Option<Vec<u8>>> {
-        let Some(len) = self.take(wide(LEN))? else { return Ok(None) };
+        let Some(len) = self.take(show::wide(LEN))? else { return Ok(None) };
         let len = len.first_chunk().copied().map_or(0, u32::from_le_bytes);
         if u64::from(len) > BLOCK_MAX {
             return Err(Fail::failed(format!(
@@ -77,17 +77,13 @@ impl<R: Read> Blocks<R> {
     fn take(&mut self, len: u64) -> Done<Option<Vec<u8>>> {
         let mut bytes = Vec::new();
         let read = Read::take(&mut self.input, len).read_to_end(&mut bytes).map_err(cannot)?;
-        self.bytes += wide(read);
-        match wide(read) {
+        self.bytes += show::wide(read);
+        match show::wide(read) {
             0 => Ok(None),
             read if read < len => Err(cut_off()),
             _ => Ok(Some(bytes)),
         }
     }
-}
-
-fn wide(len: usize) -> u64 {
-    u64::try_from(len).unwrap_or(u64::MAX)
 }
 
 fn cut_off() -> Fail {

@@ -20,7 +20,7 @@ use crate::file::sync_name;
 Examples:
   rubin-node init --datadir data
   rubin-node init --datadir data --profile mainnet
-  rubin-node init --datadir data --profile my-chain.md --engine redb
+  rubin-node init --datadir data --profile my-chain.md --engine kvb
 
 Doing it again does no harm.")]
 pub(super) struct Init {

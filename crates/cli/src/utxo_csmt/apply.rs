@@ -58,6 +58,9 @@ struct Line {
     ops: Vec<Vec<String>>,
 }
 
+/// What takes a block, and how many bytes were read when it was.
+type Receive<'a> = dyn FnMut(Point, &[Operation], u64) -> Done + 'a;
+
 /// How far applying came.
 #[derive(Default)]
 struct Progress {
@@ -75,10 +78,11 @@ impl Apply {
         let start = Instant::now();
         let mut progress = Progress::default();
         for path in &self.files {
-            let bar = Bar::bytes("applying", None, session.common.quiet);
-            let mut take = |point: Point, operations: &[Operation]| {
+            let total = std::fs::metadata(path).ok().filter(|meta| meta.is_file());
+            let bar = Bar::bytes("applying", total.map(|meta| meta.len()), session.common.quiet);
+            let mut take = |point: Point, operations: &[Operation], read: u64| {
                 step(&store, point, operations, &mut progress, session)?;
-                bar.set(progress.applied + progress.passed);
+                bar.set(read);
                 match interrupt::is_asked() {
                     true => Err(interrupted()),
                     false => Ok(()),
@@ -106,11 +110,7 @@ impl Apply {
     }
 
     /// Reads the blocks of a file one after the other.
-    fn for_each_block(
-        &self,
-        path: &Path,
-        take: &mut dyn FnMut(Point, &[Operation]) -> Done,
-    ) -> Done {
+    fn for_each_block(&self, path: &Path, take: &mut Receive<'_>) -> Done {
         let mut input: Box<dyn Read> = if path.as_os_str() == "-" {
             Box::new(interrupt::Stdin)
         } else {
@@ -121,9 +121,10 @@ impl Apply {
         }
         let mut bytes = Vec::new();
         input.by_ref().take(FILE_MAX).read_to_end(&mut bytes).map_err(cannot)?;
-        for block in csmt::cardano::blocks(&bytes) {
+        let mut blocks = csmt::cardano::blocks(&bytes);
+        while let Some(block) = blocks.next() {
             let block = block.map_err(|error| Fail::failed(error.to_string()))?;
-            take(block.point, &block.operations)?;
+            take(block.point, &block.operations, show::wide(blocks.position()))?;
         }
         Ok(())
     }
@@ -179,26 +180,26 @@ fn step(
     } else {
         writeln!(session.out, "{point} {}", root.as_deref().unwrap_or("none"))?;
     }
-    Ok(())
+    // Whoever follows the output knows of every block as soon as it is durable.
+    Ok(session.out.flush()?)
 }
 
 /// Blocks of lines of JSON.
-fn for_each_line(
-    mut input: impl BufRead,
-    take: &mut dyn FnMut(Point, &[Operation]) -> Done,
-) -> Done {
+fn for_each_line(mut input: impl BufRead, take: &mut Receive<'_>) -> Done {
+    let mut so_far = 0;
     for number in 1_u64.. {
         let mut line = Vec::new();
         let read = Read::take(&mut input, LINE_MAX).read_until(b'\n', &mut line).map_err(cannot)?;
         if read == 0 {
             break;
         }
+        so_far += show::wide(read);
         if line.trim_ascii().is_empty() {
             continue;
         }
         let here = |wrong: String| Fail::failed(format!("line {number}: {wrong}"));
         let (point, operations) = parse(&line).map_err(here)?;
-        take(point, &operations)?;
+        take(point, &operations, so_far)?;
     }
     Ok(())
 }

@@ -47,7 +47,7 @@ impl From<FormArg> for Form {
 Examples:
   utxo-csmt prove --db utxos 825820...00
   utxo-csmt prove --db utxos 825820...00 --form compact
-  utxo-csmt prove --db utxos 825820...05 --absent --address addr1q9...
+  utxo-csmt prove --db utxos 8258...05 --absent --address addr1q9...
 
 The proof is printed in hex. With --path address, what is not there can be proved only for an address: without it, nobody knows
 where in the tree it would be.")]
@@ -260,7 +260,7 @@ fn read(path: &PathBuf, what: &str) -> Done<Vec<u8>> {
 Examples:
   utxo-csmt verify-proof --root ROOT --key 825820...00 --value 8258... --proof proof.hex
   utxo-csmt verify-proof --root ROOT --key 74657374 --value 64617461 --path raw --proof 849820...
-  utxo-csmt verify-proof --root ROOT --key 825820...05 --absent --address addr1q9... --proof proof.hex
+  utxo-csmt verify-proof --root ROOT --key 8258...05 --absent --address addr1q9... --proof proof.hex
 
 Exit code 0 if the proof holds, 1 if it does not. Without --value it is told which digest the value has; a compact form needs it.")]
 pub(super) struct VerifyProof {

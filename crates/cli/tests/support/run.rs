@@ -1,4 +1,4 @@
-//! Running the program in a directory of its own.
+//! Running a program in a directory of its own.
 
 #![allow(dead_code, reason = "not every test needs everything")]
 
@@ -6,9 +6,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-/// A directory that is removed afterwards, in which the program runs.
+/// A directory that is removed afterwards, in which a program runs.
 pub(crate) struct Place {
     dir: tempfile::TempDir,
+    program: &'static str,
 }
 
 /// What a command did.
@@ -45,8 +46,14 @@ impl From<Output> for Ran {
 }
 
 impl Place {
+    /// For `kvb`.
     pub(crate) fn new() -> Place {
-        Place { dir: tempfile::tempdir().unwrap() }
+        Place::of(env!("CARGO_BIN_EXE_kvb"))
+    }
+
+    /// For the program in a file.
+    pub(crate) fn of(program: &'static str) -> Place {
+        Place { dir: tempfile::tempdir().unwrap(), program }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -59,7 +66,7 @@ impl Place {
 
     /// A command that is not started yet.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kvb"));
+        let mut command = Command::new(self.program);
         command.args(args).current_dir(self.dir.path()).env_remove("KVB_KEY");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
