@@ -56,7 +56,7 @@ pub struct Node {
 
 impl Node {
     fn absorb(&self, digest: &mut Blake2b<U32>) {
-        digest.update(packed_head(&self.jump));
+        digest.update(self.jump.head());
         digest.update(self.jump.bytes());
         digest.update(LEN);
         digest.update(self.value.0);
@@ -106,15 +106,10 @@ impl Joining {
     }
 }
 
-fn packed_head(path: &Path) -> [u8; 2] {
-    // A path is never longer.
-    u16::try_from(path.len()).unwrap_or(u16::MAX).to_be_bytes()
-}
-
 /// A path as it is hashed: the number of bits, u16be, and the bits.
 pub fn packed(path: &Path) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(2 + path.bytes().len() + 34);
-    bytes.extend_from_slice(&packed_head(path));
+    bytes.extend_from_slice(&path.head());
     bytes.extend_from_slice(path.bytes());
     bytes
 }

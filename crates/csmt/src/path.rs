@@ -73,6 +73,11 @@ impl Path {
         &self.bytes
     }
 
+    /// The number of bits, as it is hashed and stored.
+    pub(crate) fn head(&self) -> [u8; 2] {
+        self.len.to_be_bytes()
+    }
+
     /// A bit; false behind the end.
     pub fn bit(&self, at: usize) -> bool {
         let byte = self.bytes.get(at / 8).copied().unwrap_or(0);
@@ -230,6 +235,16 @@ impl Bits {
     pub fn iter(&self) -> impl ExactSizeIterator<Item = bool> + '_ {
         (0..self.len)
             .map(|at| self.bytes.get(at / 8).is_some_and(|byte| byte & (0x80 >> (at % 8)) != 0))
+    }
+
+    /// The bits, packed; those behind the last are zero.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The number of bits, as it is hashed and stored. Paths are never longer.
+    pub(crate) fn head(&self) -> [u8; 2] {
+        u16::try_from(self.len).unwrap_or(u16::MAX).to_be_bytes()
     }
 
     /// The path.

@@ -27,6 +27,7 @@ pub use verify::Check;
 pub use view::{Entry, PointFacts, View};
 
 use crate::error::Error;
+use crate::format::node::Form;
 use crate::format::point::Point;
 use crate::hash::Hash;
 use crate::settings::Settings;
@@ -55,6 +56,8 @@ impl Default for Effort {
 pub struct Store {
     engine: Box<dyn Engine>,
     settings: Settings,
+    /// How rows of nodes are stored.
+    form: Form,
     /// Bytes of rows in a batch.
     batch: usize,
     /// Somebody else may change it, and this one only looks.

@@ -22,7 +22,7 @@ pub(crate) use prove::{Place, complete, exclude, include};
 pub(crate) use twig::{Nodes, Twig};
 
 use crate::error::Error;
-use crate::format::node;
+use crate::format::node::Form;
 use crate::hash::{Hash, Node};
 use crate::path::Bits;
 use crate::tables::CSMT;
@@ -47,17 +47,19 @@ pub(crate) struct Tree {
     /// Bytes of nodes taken into memory since somebody counted.
     grown: usize,
     threads: usize,
+    form: Form,
 }
 
 impl Tree {
     /// Nothing of it is in memory yet.
-    pub(crate) fn new(memory: usize, threads: usize) -> Tree {
-        Tree { top: None, is_read: false, memory, turn: 0, grown: 0, threads: threads.max(1) }
+    pub(crate) fn new(memory: usize, threads: usize, form: Form) -> Tree {
+        let threads = threads.max(1);
+        Tree { top: None, is_read: false, memory, turn: 0, grown: 0, threads, form }
     }
 
     /// Forgets what is in memory, which may not be what is stored.
     pub(crate) fn forget(&mut self) {
-        *self = Tree::new(self.memory, self.threads);
+        *self = Tree::new(self.memory, self.threads, self.form);
     }
 
     fn read_top(&mut self, nodes: Nodes<'_>) -> Result<(), Error> {
@@ -70,7 +72,7 @@ impl Tree {
 
     /// The root; none of an empty tree.
     pub(crate) fn root(&mut self, snapshot: &dyn Snapshot) -> Result<Option<Hash>, Error> {
-        self.read_top(Nodes::new(snapshot))?;
+        self.read_top(Nodes::new(snapshot, self.form))?;
         Ok(self.top.as_ref().map(|top| top.node.root()))
     }
 
@@ -79,7 +81,7 @@ impl Tree {
         &'a mut self,
         snapshot: &'a dyn Snapshot,
     ) -> Result<Option<Place<'a>>, Error> {
-        let nodes = Nodes::new(snapshot);
+        let nodes = Nodes::new(snapshot, self.form);
         self.read_top(nodes)?;
         match &self.top {
             Some(top) => Place::top(nodes, Some(top)),
@@ -94,7 +96,7 @@ impl Tree {
         changes: &[Change],
         batch: &mut Batch,
     ) -> Result<(), Error> {
-        let nodes = Nodes::new(snapshot);
+        let nodes = Nodes::new(snapshot, self.form);
         self.read_top(nodes)?;
         if changes.is_empty() {
             return Ok(());
@@ -107,7 +109,7 @@ impl Tree {
         let mut work = apply::Work::new(nodes, self.turn, self.threads);
         let top = with_stack_for(changes, || work.apply(top, &mut Bits::default(), changes))?;
         let new = top.as_ref().map(|top| &top.node);
-        write(batch, &Bits::default(), old.as_ref(), new);
+        write(batch, self.form, &Bits::default(), old.as_ref(), new);
         batch.append(&work.batch);
         self.grown += work.grown;
         self.top = top;
@@ -143,14 +145,25 @@ fn with_stack_for<T: Send>(changes: &[Change], task: impl FnOnce() -> T + Send) 
 }
 
 /// Adds the change of a row to a batch, if it is one.
-fn write(batch: &mut Batch, position: &Bits, old: Option<&Node>, new: Option<&Node>) {
+fn write(batch: &mut Batch, form: Form, position: &Bits, old: Option<&Node>, new: Option<&Node>) {
     match (old, new) {
         (Some(_), None) => {
-            batch.delete(CSMT, &node::key(position));
+            batch.delete(CSMT, &form.key(position));
         }
-        (_, Some(new)) if old != Some(new) => {
-            batch.put(CSMT, &node::key(position), &node::value(new));
-        }
+        (_, Some(new)) if old != Some(new) => put(batch, form, position, new),
         _ => {}
     }
+}
+
+/// Adds the row of a node to a batch.
+pub(crate) fn put(batch: &mut Batch, form: Form, position: &Bits, node: &Node) {
+    match form {
+        Form::Service => batch.put(CSMT, &form.key(position), &form.value(node)),
+        // The same as of the others, without asking for memory.
+        Form::Packed => batch.put_parts(
+            CSMT,
+            &[&position.head(), position.bytes()],
+            &[&node.jump.head(), node.jump.bytes(), &node.value.0],
+        ),
+    };
 }

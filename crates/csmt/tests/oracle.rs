@@ -7,7 +7,6 @@ mod seed;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::ops::Bound;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use csmt::format::point::Point;
@@ -59,8 +58,8 @@ impl Drop for Model {
 }
 
 fn dump(store: &Store, table: Table) -> Value {
-    let snapshot = store.engine().snapshot().unwrap();
-    let rows = snapshot.scan(table, (Bound::Unbounded, Bound::Unbounded)).unwrap();
+    let view = store.view().unwrap();
+    let rows = view.rows(table).unwrap();
     let rows = rows.map(|row| row.unwrap());
     rows.map(|(key, value)| (csmt::hex(&key), Value::from(csmt::hex(&value)))).collect()
 }

@@ -19,7 +19,7 @@ use csmt::{
 };
 use fastrand::Rng;
 use ledger::{KvbEngine, MemoryEngine};
-use story::{Story, all_rows, delete, input, insert, output, point, rows};
+use story::{Story, all_rows, delete, input, insert, output, point, rows, stored};
 
 fn settings(path: PathKind) -> Settings {
     Settings { path, k: 5 }
@@ -382,7 +382,7 @@ fn verify_finds_every_row_that_is_changed_or_missing_or_too_many() {
         }
         let tables = csmt::tables::CANONICAL.iter().chain([&csmt::tables::ARRIVALS]);
         for table in tables {
-            let mut all = rows(&store, *table);
+            let mut all = stored(&store, *table);
             all.push((vec![0x81, 0x01, 0x77], b"nobody's".to_vec()));
             let last = all.len() - 1;
             for (number, (key, value)) in all.into_iter().enumerate() {

@@ -5,8 +5,6 @@
 #[path = "support/vectors.rs"]
 mod vectors;
 
-use std::ops::Bound;
-
 use csmt::format::config::Config;
 use csmt::format::node as rows;
 use csmt::format::point::Point;
@@ -33,8 +31,8 @@ fn point(slot: u64) -> Point {
 
 /// All rows of a table in hex.
 fn dump(store: &Store, table: Table) -> Vec<(String, String)> {
-    let snapshot = store.engine().snapshot().unwrap();
-    let rows = snapshot.scan(table, (Bound::Unbounded, Bound::Unbounded)).unwrap();
+    let view = store.view().unwrap();
+    let rows = view.rows(table).unwrap();
     rows.map(|row| row.unwrap()).map(|(key, value)| (csmt::hex(&key), csmt::hex(&value))).collect()
 }
 

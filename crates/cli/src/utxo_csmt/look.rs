@@ -1,7 +1,5 @@
 //! Commands that only look: `root`, `roots`, `tip`, `get`, `by-address`, `dump`, `verify`, `stats`.
 
-use std::ops::Bound;
-
 use clap::{Args, ValueEnum};
 use csmt::tables::{CANONICAL, CONFIG, CSMT, KV, ROLLBACKS};
 use ledger::Table;
@@ -193,9 +191,8 @@ impl Dump {
     pub(super) fn run(self, session: &mut Session<'_>) -> Done {
         let store = self.place.look()?;
         let view = store.view().map_err(because)?;
-        let rows = view.snapshot().scan(self.table.into(), (Bound::Unbounded, Bound::Unbounded));
-        for row in rows.map_err(|error| because(error.into()))? {
-            let (key, value) = row.map_err(|error| because(error.into()))?;
+        for row in view.rows(self.table.into()).map_err(because)? {
+            let (key, value) = row.map_err(because)?;
             let (key, value) = (to_hex(&key), to_hex(&value));
             match session.common.json {
                 true => writeln!(session.out, "{}", json!({"key": key, "value": value}))?,
@@ -279,9 +276,8 @@ impl Stats {
         ];
         for table in CANONICAL {
             let (mut rows, mut bytes) = (0_u64, 0_u64);
-            let all = view.snapshot().scan(*table, (Bound::Unbounded, Bound::Unbounded));
-            for row in all.map_err(|error| because(error.into()))? {
-                let (key, value) = row.map_err(|error| because(error.into()))?;
+            for row in view.rows(*table).map_err(because)? {
+                let (key, value) = row.map_err(because)?;
                 rows += 1;
                 bytes += u64::try_from(key.len() + value.len()).unwrap_or(0);
             }

@@ -15,14 +15,13 @@ use super::view::Entry;
 use super::{State, Store};
 use crate::error::{Error, hex};
 use crate::format::config::{self, Config};
-use crate::format::node;
 use crate::format::point::Point;
 use crate::format::rollback::{self, RollbackPoint};
 use crate::hash::Hash;
 use crate::path::Path;
 use crate::settings::PathKind;
-use crate::tables::{ARRIVALS, CONFIG, CSMT, KV, META, ROLLBACKS, WAYS};
-use crate::tree::{Grower, Nodes, Progress as Grown};
+use crate::tables::{ARRIVALS, CONFIG, KV, META, ROLLBACKS, WAYS};
+use crate::tree::{Grower, Nodes, Progress as Grown, put};
 
 /// Where it is noted how far a bootstrap came.
 const NOTE: &[u8] = b"bootstrap";
@@ -285,7 +284,7 @@ impl Store {
         let mut grower = match grown {
             Some(grown) => {
                 let snapshot = self.engine.snapshot()?;
-                Grower::resume(grown, |position| Nodes::new(&*snapshot).at(position))?
+                Grower::resume(grown, |position| Nodes::new(&*snapshot, self.form).at(position))?
             }
             None => Grower::new(),
         };
@@ -309,7 +308,7 @@ impl Store {
                         })?,
                     };
                     let mut take = |position: &crate::path::Bits, found: &crate::hash::Node| {
-                        batch.put(CSMT, &node::key(position), &node::value(found));
+                        put(&mut batch, self.form, position, found);
                     };
                     grower.push(Path::of_bytes(&way)?, value, &mut take)?;
                     rows += 1;
@@ -320,7 +319,7 @@ impl Store {
             }
             if rows == 0 {
                 let mut take = |position: &crate::path::Bits, found: &crate::hash::Node| {
-                    batch.put(CSMT, &node::key(position), &node::value(found));
+                    put(&mut batch, self.form, position, found);
                 };
                 let root = grower.finish(&mut take);
                 if done != count {

@@ -8,6 +8,7 @@ use ledger::{Batch, Engine, Snapshot};
 use super::{Effort, State, Store};
 use crate::error::Error;
 use crate::format::config::{self, Config};
+use crate::format::node::Form;
 use crate::format::point::Point;
 use crate::format::rollback::{self, RollbackPoint};
 use crate::settings::Settings;
@@ -58,15 +59,17 @@ impl Store {
     fn of(engine: Box<dyn Engine>, effort: Effort, is_reader: bool) -> Result<Store, Error> {
         let settings = settings_of(&*engine.snapshot()?)?;
         let settings = settings.ok_or_else(|| Error::NotInitialised("the engine".to_owned()))?;
+        let form = form_in(&*engine);
         let state = State {
-            tree: Tree::new(effort.memory, effort.threads),
+            tree: Tree::new(effort.memory, effort.threads, form),
             tip: Point::Origin,
             first_arrival: 0,
             next_arrival: 0,
             is_unfinished: false,
             is_settled: false,
         };
-        Ok(Store { engine, settings, batch: effort.batch, is_reader, state: Mutex::new(state) })
+        let batch = effort.batch;
+        Ok(Store { engine, settings, form, batch, is_reader, state: Mutex::new(state) })
     }
 
     /// Reads where the store is, unless that is known.
@@ -112,6 +115,11 @@ fn arrival(row: Option<Row<'_>>) -> Result<(u64, Point), Error> {
     let number = number.map_err(|_| wrong("a rollback point has no number"))?;
     let point = rollback::point(&key).map_err(|wrong| Error::damaged(ARRIVALS, &key, wrong))?;
     Ok((number, point))
+}
+
+/// The service opens what RocksDB has. What is in other engines nobody reads but this store.
+fn form_in(engine: &dyn Engine) -> Form {
+    if engine.name() == "rocksdb" { Form::Service } else { Form::Packed }
 }
 
 fn settings_of(snapshot: &dyn Snapshot) -> Result<Option<Settings>, Error> {

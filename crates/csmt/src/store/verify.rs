@@ -72,7 +72,7 @@ impl Store {
         check: &mut Check,
         progress: &mut dyn FnMut(u64),
     ) -> Result<u64, Error> {
-        let nodes = Nodes::new(snapshot);
+        let nodes = Nodes::new(snapshot, self.form);
         let mut leaves = 0;
         let mut open: Vec<(Bits, Node)> = Vec::new();
         match nodes.at(&Bits::default()) {

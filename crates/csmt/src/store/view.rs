@@ -1,19 +1,21 @@
 //! The store as of one commit, for whoever looks at it.
 
+use std::ops::Bound;
 use std::sync::MutexGuard;
 
-use ledger::{Bytes, Snapshot};
+use ledger::{Bytes, Snapshot, Table};
 
 use super::rollback::point_of;
 use super::{State, Store};
 use crate::error::Error;
+use crate::format::node::{self, Form};
 use crate::format::point::Point;
 use crate::format::rollback;
 use crate::hash::Hash;
-use crate::path::Path;
+use crate::path::{Bits, Path};
 use crate::proof::{Completeness, Exclusion, Inclusion, Leaf};
 use crate::settings::PathKind;
-use crate::tables::KV;
+use crate::tables::{CSMT, KV};
 use crate::tree::{complete, exclude, include};
 
 /// An entry: its key and its value.
@@ -36,6 +38,7 @@ pub struct View<'a> {
     state: MutexGuard<'a, State>,
     snapshot: Box<dyn Snapshot + 'a>,
     path: PathKind,
+    form: Form,
 }
 
 impl std::fmt::Debug for View<'_> {
@@ -52,7 +55,7 @@ impl Store {
         if self.is_reader || !state.is_settled {
             state.read(&*snapshot)?;
         }
-        Ok(View { state, snapshot, path: self.settings.path })
+        Ok(View { state, snapshot, path: self.settings.path, form: self.form })
     }
 }
 
@@ -62,9 +65,23 @@ impl View<'_> {
         self.state.tip
     }
 
-    /// The tables.
-    pub fn snapshot(&self) -> &dyn Snapshot {
-        &*self.snapshot
+    /// The rows of a table in the order of their keys, as the service has them.
+    pub fn rows(
+        &self,
+        table: Table,
+    ) -> Result<impl Iterator<Item = Result<(Bytes<'_>, Bytes<'_>), Error>>, Error> {
+        let is_packed = table == CSMT && self.form == Form::Packed;
+        let rows = self.snapshot.scan(table, (Bound::Unbounded, Bound::Unbounded))?;
+        Ok(rows.map(move |row| {
+            let (key, value) = row?;
+            if !is_packed {
+                return Ok((key, value));
+            }
+            let damaged = |wrong| Error::damaged(table, &key, wrong);
+            let position = self.form.position(&key).map_err(damaged)?;
+            let node = self.form.node(&value).map_err(damaged)?;
+            Ok((node::key(&Bits::from(&position)).into(), node::value(&node).into()))
+        }))
     }
 
     /// The root; none of an empty tree.

@@ -190,6 +190,7 @@ impl<'a> Work<'a> {
                         at.push(number == 1);
                         write(
                             &mut self.batch,
+                            self.nodes.form,
                             at,
                             rows.get(number).and_then(Option::as_ref),
                             Some(&twig.node),
@@ -210,7 +211,7 @@ impl<'a> Work<'a> {
                     for bit in [false, true] {
                         at.push(bit);
                         let gone = Node::default();
-                        write(&mut self.batch, at, Some(&gone), None);
+                        write(&mut self.batch, self.nodes.form, at, Some(&gone), None);
                         at.truncate(base);
                     }
                 }

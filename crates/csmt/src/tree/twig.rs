@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ledger::Snapshot;
 
 use crate::error::Error;
-use crate::format::node;
+use crate::format::node::Form;
 use crate::hash::Node;
 use crate::path::Bits;
 use crate::tables::CSMT;
@@ -14,18 +14,19 @@ use crate::tables::CSMT;
 #[derive(Clone, Copy)]
 pub(crate) struct Nodes<'a> {
     snapshot: &'a dyn Snapshot,
+    pub(super) form: Form,
 }
 
 impl<'a> Nodes<'a> {
-    pub(crate) fn new(snapshot: &'a dyn Snapshot) -> Nodes<'a> {
-        Nodes { snapshot }
+    pub(crate) fn new(snapshot: &'a dyn Snapshot, form: Form) -> Nodes<'a> {
+        Nodes { snapshot, form }
     }
 
     /// The node at a position.
     pub(crate) fn at(self, position: &Bits) -> Result<Option<Node>, Error> {
-        let key = node::key(position);
+        let key = self.form.key(position);
         let Some(value) = self.snapshot.get(CSMT, &key)? else { return Ok(None) };
-        node::node(&value).map(Some).map_err(|wrong| Error::damaged(CSMT, &key, wrong))
+        self.form.node(&value).map(Some).map_err(|wrong| Error::damaged(CSMT, &key, wrong))
     }
 
     /// The nodes on both sides of a branch; none if there is no branch.

@@ -1,7 +1,6 @@
 //! Real blocks in a store: the tree is that of the entries, and every way back leads where it came from.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 
 use csmt::cardano::{self, CardanoBlock};
 use csmt::format::point::Point;
@@ -14,10 +13,10 @@ use super::{build, real};
 
 /// All rows of a table in one digest.
 fn digest(store: &Store, tables: &[Table]) -> Hash {
-    let snapshot = store.engine().snapshot().unwrap();
+    let view = store.view().unwrap();
     let mut bytes = Vec::new();
     for table in tables {
-        for row in snapshot.scan(*table, (Bound::Unbounded, Bound::Unbounded)).unwrap() {
+        for row in view.rows(*table).unwrap() {
             let (key, value) = row.unwrap();
             bytes.extend(build::bytes(&key));
             bytes.extend(build::bytes(&value));

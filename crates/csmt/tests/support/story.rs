@@ -45,6 +45,15 @@ pub(crate) fn input(rng: &mut Rng) -> Vec<u8> {
 }
 
 pub(crate) fn rows(store: &Store, table: Table) -> Vec<Entry> {
+    let view = store.view().unwrap();
+    let rows = view.rows(table).unwrap();
+    rows.map(|row| row.unwrap())
+        .map(|(key, value)| (key.into_owned(), value.into_owned()))
+        .collect()
+}
+
+/// The same as they are stored.
+pub(crate) fn stored(store: &Store, table: Table) -> Vec<Entry> {
     let snapshot = store.engine().snapshot().unwrap();
     let rows = snapshot.scan(table, (Bound::Unbounded, Bound::Unbounded)).unwrap();
     rows.map(|row| row.unwrap())
