@@ -150,7 +150,12 @@ fn measure(name: &str, args: &Args, root: &mut Option<Option<Hash>>) -> Result<F
     let (mut first, mut next, mut slot) = (0, args.entries as u64, 0);
     for size in SIZES {
         let mut spent = Duration::ZERO;
-        for _ in 0..args.blocks {
+        let mut lap = Duration::ZERO;
+        for number in 0..args.blocks {
+            if number > 0 && number % (args.blocks / 10) == 0 {
+                eprintln!("{:.0}", (size * (args.blocks / 10)) as f64 / (spent - lap).as_secs_f64());
+                lap = spent;
+            }
             slot += 1;
             let mut operations = Vec::with_capacity(size);
             for _ in 0..size / 2 {

@@ -14,6 +14,7 @@ mod open;
 mod rollback;
 mod verify;
 mod view;
+mod ways;
 mod wipe;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

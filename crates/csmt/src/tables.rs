@@ -18,7 +18,7 @@ pub const CANONICAL: &[Table] = &[KV, CSMT, ROLLBACKS, CONFIG];
 pub const ARRIVALS: Table = Table { name: "point_arrivals", id: 16 };
 /// Private: what the store knows of itself.
 pub const META: Table = Table { name: "store_meta", id: 17 };
-/// Private: ways to the entries of a bootstrap that is under way, in the order of the tree.
+/// Private: ways to the entries of a bootstrap that is under way, in sorted runs: u32be of the run, u32be of the row.
 pub const WAYS: Table = Table { name: "bootstrap_ways", id: 18 };
 
 /// All of them.

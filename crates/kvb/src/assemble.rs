@@ -76,6 +76,7 @@ pub(crate) fn assemble(
             durability: options.durability,
             background: options.background,
             overlay_min: options.overlay_min,
+            slack: options.slack,
             read_only,
             tail_damage,
             durable_seqno: parts.durable_seqno,

@@ -87,6 +87,7 @@ pub(crate) struct Mode {
     pub(crate) durability: Durability,
     pub(crate) background: bool,
     pub(crate) overlay_min: usize,
+    pub(crate) slack: u32,
     pub(crate) read_only: bool,
     /// Durable records of the tail are lost, so that scans would miss them.
     pub(crate) tail_damage: Option<Corrupt>,

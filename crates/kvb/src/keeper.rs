@@ -25,6 +25,7 @@ use crate::image::{Image, ImagePlace};
 use crate::sealed::{Hold, Sealed};
 use crate::segment::write_passive;
 use crate::unsealed::Unsealed;
+use crate::victims::SLACK_MIN;
 use crate::view::{Segments, View};
 use crate::writer::Pieces;
 
@@ -131,10 +132,11 @@ pub(crate) struct Keeper {
 pub(crate) use crate::space::Space;
 
 impl Keeper {
-    /// An eighth of the log may die before the next image.
+    /// An eighth of the log may die before the next image, more if compaction lets more be.
     fn note_log_bytes(&self, core: &Core) {
         let bytes: u64 = self.segments.values().map(|kept| kept.entry.record_bytes.get()).sum();
-        core.dead_max.store((bytes / 8).max(DEAD_MAX_MIN), Ordering::Relaxed);
+        let dead = bytes.saturating_mul(u64::from(core.mode.slack)) / u64::from(8 * SLACK_MIN);
+        core.dead_max.store(dead.max(DEAD_MAX_MIN), Ordering::Relaxed);
     }
 
     /// Pages the next log extent should have: a sixteenth of the log, within limits.

@@ -42,6 +42,7 @@ mod copier;
 mod core;
 mod create;
 mod dictionary;
+mod elders;
 mod error;
 mod extent;
 mod follow;

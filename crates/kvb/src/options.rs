@@ -7,6 +7,10 @@ use crate::error::{Error, Result};
 use crate::format::superblock::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
 use crate::keys::KeyProvider;
 use crate::squeeze;
+use crate::victims::SLACK_MIN;
+
+/// Most slack in percent.
+const SLACK_MAX: u32 = 400;
 
 /// What a commit waits for before it returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,6 +65,7 @@ pub struct Options {
     pub(crate) durability: Durability,
     pub(crate) background: bool,
     pub(crate) overlay_min: usize,
+    pub(crate) slack: u32,
 }
 
 impl Default for Options {
@@ -83,6 +88,7 @@ impl Default for Options {
             durability: Durability::Sync,
             background: true,
             overlay_min: 256 << 10,
+            slack: SLACK_MIN,
         }
     }
 }
@@ -206,6 +212,13 @@ impl Options {
         self
     }
 
+    /// Dead bytes of records that may be there for every hundred live ones before compaction takes them away, 36 to 400.
+    /// Default 36. With more, the file is longer, and less is copied: a bucket whose keys are replaced all the time is faster.
+    pub fn slack(mut self, percent: u32) -> Self {
+        self.slack = percent;
+        self
+    }
+
     /// Checks what creation depends on.
     pub(crate) fn check(&self) -> Result<()> {
         let invalid = |message| Err(Error::Invalid(message));
@@ -230,6 +243,9 @@ impl Options {
         }
         if self.compression == Compression::Zstd && !squeeze::IS_AVAILABLE {
             return invalid("this build cannot compress: its feature `zstd` is off");
+        }
+        if !(SLACK_MIN..=SLACK_MAX).contains(&self.slack) {
+            return invalid("the slack must be from 36 to 400 percent");
         }
         if self.overlay_min == 0 {
             return invalid("the overlay must hold at least one entry");

@@ -10,7 +10,7 @@
 //! - A tombstone, or an expired record, is dropped only if no other segment holds an older record of its key. If only
 //!   segments of the same round do, it goes to a guard: an output that is given up in turn, once those are free on disk.
 //!
-//! Cost: the live records of the segments once, a lookup for each, and for each tombstone a look at every filter.
+//! Cost: the live records of the segments once, a lookup for each, and what [`Elders`] says for tombstones.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -20,6 +20,7 @@ use std::sync::{Arc, MutexGuard};
 
 use crate::compact::Compaction;
 use crate::core::{Core, lock};
+use crate::elders::Elders;
 use crate::error::{Error, Result, What};
 use crate::format::index_page::slot_hash;
 use crate::format::record::DELETE;
@@ -68,6 +69,8 @@ struct Round<'a> {
     starts: HashSet<u64>,
     /// Segments that stay, and those given up before whose records are still on disk.
     others: Vec<Arc<Sealed>>,
+    /// Where older records may be. Numbers are of the segments that stay, and then of the victims.
+    elders: Elders,
     /// Wall clock by which records are expired.
     expired_by: u64,
     /// How often the index had been rebuilt when the round began.
@@ -109,10 +112,13 @@ impl Core {
             });
             (others, live.sum(), self.rebuilds.load(Ordering::Acquire))
         };
+        let all = others.iter().chain(&victims);
+        let elders = Elders::find(&self.log, &self.fixed, &victims, all);
         let mut round = Round {
             core: self,
             starts,
             others,
+            elders,
             expired_by: self.env.unix_ns().saturating_sub(GRACE_NS),
             rebuilds,
             bytes_ahead,
@@ -321,16 +327,31 @@ impl<'a> Round<'a> {
     fn judge_last(&self, head: &Head<'a>, hash: u64) -> Verdict<'a> {
         let record = head.record.clone();
         let hides = |one: &Arc<Sealed>| self.has_older(one, head, hash);
-        if self.others.iter().any(hides) {
-            return Verdict::Move(record);
-        }
         let own = |one: &&Arc<Sealed>| one.start(self.core.geometry()) == head.segment;
-        let is_hiding = self.victims.iter().filter(|one| !own(one)).any(hides);
+        let mut is_hiding = false;
+        for number in self.suspects(hash) {
+            match number.checked_sub(self.others.len()) {
+                None if self.others.get(number).is_some_and(hides) => return Verdict::Move(record),
+                None => {}
+                Some(at) => {
+                    let victim = self.victims.get(at).filter(|one| !own(one));
+                    is_hiding = is_hiding || victim.is_some_and(hides);
+                }
+            }
+        }
         if is_hiding && self.is_frugal {
             return Verdict::Move(record);
         }
         self.dropped_seqno.set(self.dropped_seqno.get().max(head.seqno()));
         if is_hiding { Verdict::Guard(record) } else { Verdict::Drop }
+    }
+
+    /// Numbers of segments that may hold something older under a hash.
+    fn suspects(&self, hash: u64) -> Box<dyn Iterator<Item = usize> + '_> {
+        match self.elders.of(hash) {
+            Some(found) => Box::new(found),
+            None => Box::new(0..self.others.len() + self.victims.len()),
+        }
     }
 
     fn is_of_guard(&self, head: &Head<'_>) -> bool {

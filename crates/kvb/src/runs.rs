@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::cipher::BucketKey;
 use crate::error::Result;
@@ -130,6 +130,12 @@ impl Run {
         }
         let at = u64::try_from(index * RunEntry::SIZE).ok()?;
         log.bytes(self.entries_at + at, RunEntry::SIZE).and_then(crate::format::read)
+    }
+
+    /// All entries in order.
+    pub(crate) fn entries<'a>(&self, log: &'a Log) -> Option<&'a [RunEntry]> {
+        let bytes = log.bytes(self.entries_at, self.count.checked_mul(RunEntry::SIZE)?)?;
+        <[RunEntry]>::ref_from_bytes(bytes).ok()
     }
 
     /// Where an entry's record starts.

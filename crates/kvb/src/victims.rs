@@ -19,14 +19,16 @@ use crate::segment::sealed_page_count;
 use crate::segment_sums::SegmentSums;
 use crate::space::Space;
 
-/// Least share of a segment that must be live for it to be left alone.
+/// Least share of a segment that must be live for it to be left alone, unless the options grant more.
 const LIVE_MAX: f64 = 0.6;
 /// Shares that will do when too much of the whole is dead.
 const RELAXED: [f64; 4] = [0.7, 0.8, 0.9, 0.97];
 /// Bytes of segments per live byte, in percent, from which on too much is dead: less if a segment is much of the whole,
-/// because by so much it may be more before anything comes of it.
+/// because by so much it may be more before anything comes of it. More if the options grant more.
 const WORTH_MIN: u64 = 127;
 const WORTH_MAX: u64 = 136;
+/// What the options grant at least: what is dead at [`WORTH_MAX`].
+pub(crate) const SLACK_MIN: u32 = 36;
 /// Bytes of segments per byte of records, in percent, that count.
 const SIDE_MAX: u64 = 115;
 /// What a segment gains in score by a record written since its last one: the `age_weight` of Appendix C.
@@ -90,6 +92,8 @@ pub(crate) struct Choice {
     pub(crate) space: u64,
     /// Bytes of the next segment of the log.
     segment: u64,
+    /// Dead bytes that the options grant beyond the least, in percent of the live ones.
+    slack: u64,
     /// Most live bytes to move at once.
     pub(crate) budget: u64,
     /// Dead bytes not worth the trouble.
@@ -164,7 +168,12 @@ impl Choice {
     /// Bytes of segments per live byte, in percent, from which on too much is dead.
     pub(crate) fn worth(&self) -> u64 {
         let step = self.segment.saturating_mul(100) / self.live();
-        (WORTH_MAX + 8).saturating_sub(step * 5 / 2).clamp(WORTH_MIN, WORTH_MAX)
+        (WORTH_MAX + 8).saturating_sub(step * 5 / 2).clamp(WORTH_MIN, WORTH_MAX) + self.slack
+    }
+
+    /// Least share of a segment that must be live for it to be left alone, if not too much is dead.
+    fn live_max(&self) -> f64 {
+        LIVE_MAX * ratio(WORTH_MAX, WORTH_MAX + self.slack)
     }
 
     /// True if too much is dead, and more than half of it where only a new image gives compaction access.
@@ -172,14 +181,15 @@ impl Choice {
         let known: u64 = self.candidates.iter().map(|one| one.dead).sum();
         // An image costs about a third of the log to write. From a sixteenth of the log, in buckets where that is a segment,
         // to a seventh.
-        let least = self.total.saturating_mul(self.worth() - WORTH_MIN + 8) / 128;
+        let least = self.total.saturating_mul((self.worth() - WORTH_MIN + 8).min(40)) / 128;
         self.is_worth_it() && self.hidden > known.max(least)
     }
 
     /// The segments to empty next; none if that is not worth the trouble.
     pub(crate) fn pick(&self) -> Vec<Arc<Sealed>> {
         let worth = self.is_worth_it();
-        let limits = std::iter::once(LIVE_MAX).chain(RELAXED.into_iter().filter(|_| worth));
+        let relaxed = std::iter::once(LIVE_MAX).chain(RELAXED).filter(|_| worth);
+        let limits = std::iter::once(self.live_max()).chain(relaxed);
         for limit in limits {
             let mut eligible: Vec<&Candidate> =
                 self.candidates.iter().filter(|one| one.live_ratio() < limit).collect();
@@ -357,6 +367,7 @@ impl Core {
             self.lock_supply().reserve.iter().skip(1).map(|one| one.page_count.get()).max();
         choice.room = room.unwrap_or(0).max(keeper.space.raw_pages());
         choice.room = choice.room.max(reserve.map_or(0, u64::from));
+        choice.slack = u64::from(self.mode.slack.saturating_sub(SLACK_MIN));
         choice.segment = self.geometry().paddr(keeper.next_segment_pages(self));
         choice.budget = choice.total / 16;
         choice.trifle = (4 * choice.segment).min(choice.total / 16).max(TRIFLE_MIN);

@@ -1,24 +1,25 @@
 //! A store filled from a list of entries, of any length, with little memory.
 //!
-//! First the entries are stored, with their ways down the tree in a table of their own, where the engine puts them in order; then
-//! nodes are made in that order, each once; then the ways are deleted. Every batch notes how far it came. As long as it is not done,
-//! `config` says so, and nobody follows a chain from there.
+//! First the entries are stored, and their ways down the tree beside them, sorted batch by batch; then nodes are made in the order of
+//! all ways, each once; then the ways are deleted. Every batch notes how far it came. As long as it is not done, `config` says so, and
+//! nobody follows a chain from there.
 
 use std::collections::HashSet;
 use std::ops::Bound;
 
 use blake2::digest::consts::U32;
 use blake2::{Blake2b, Digest};
-use ledger::{Batch, Reader, Snapshot, Writer};
+use ledger::{Batch, Reader, Rows, Snapshot, Writer};
 
 use super::view::Entry;
+use super::ways::{self, Way, Ways};
 use super::{State, Store};
 use crate::error::{Error, hex};
 use crate::format::config::{self, Config};
 use crate::format::point::Point;
 use crate::format::rollback::{self, RollbackPoint};
-use crate::hash::Hash;
-use crate::path::Path;
+use crate::hash::{Hash, Node};
+use crate::path::{Bits, Path};
 use crate::settings::PathKind;
 use crate::tables::{ARRIVALS, CONFIG, KV, META, ROLLBACKS, WAYS};
 use crate::tree::{Grower, Nodes, Progress as Grown, put};
@@ -74,8 +75,8 @@ pub struct Bootstrapped {
 /// How far it came, as it is noted.
 #[derive(Clone, Debug)]
 enum Note {
-    /// So many entries are stored, which have this digest.
-    Loading { point: Point, count: u64, digest: Hash },
+    /// So many entries are stored, which have this digest, and so many runs of ways.
+    Loading { point: Point, count: u64, digest: Hash, runs: u32 },
     /// So many of all entries are in the tree.
     Building { point: Point, count: u64, done: u64, grown: Option<Grown> },
     /// The tree is whole, and has this root.
@@ -86,8 +87,9 @@ impl Note {
     fn to_bytes(&self) -> Vec<u8> {
         let mut writer = Writer::new();
         match self {
-            Note::Loading { point, count, digest } => {
+            Note::Loading { point, count, digest, runs } => {
                 writer.u8(1).compact_bytes(&point.to_bytes()).u64_le(*count).bytes(&digest.0);
+                writer.u32_le(*runs);
             }
             Note::Building { point, count, done, grown } => {
                 writer.u8(2).compact_bytes(&point.to_bytes()).u64_le(*count).u64_le(*done);
@@ -113,7 +115,10 @@ impl Note {
         let point = Point::from_bytes(reader.compact_bytes().ok()?).ok()?;
         let count = reader.u64_le().ok()?;
         let note = match kind {
-            1 => Note::Loading { point, count, digest: Hash(reader.array().ok()?) },
+            1 => {
+                let digest = Hash(reader.array().ok()?);
+                Note::Loading { point, count, digest, runs: reader.u32_le().ok()? }
+            }
             2 => {
                 let done = reader.u64_le().ok()?;
                 let grown = if reader.remaining() == 0 {
@@ -154,8 +159,8 @@ impl Store {
         state.is_settled = false;
         loop {
             note = match note {
-                Note::Loading { point, count, digest } => {
-                    self.load(entries, point, count, digest, progress)?
+                Note::Loading { point, count, digest, runs } => {
+                    self.load(entries, point, (count, digest, runs), progress)?
                 }
                 Note::Building { point, count, done, grown } => {
                     self.build(point, count, done, grown, progress)?
@@ -193,7 +198,7 @@ impl Store {
         if has_entries || state.tip != Point::Origin || state.next_arrival != 1 {
             return Err(Error::NotEmpty);
         }
-        let note = Note::Loading { point, count: 0, digest: digest(&Blake2b::new()) };
+        let note = Note::Loading { point, count: 0, digest: digest(&Blake2b::new()), runs: 0 };
         let mut batch = Batch::new();
         batch.put(META, NOTE, &note.to_bytes());
         let config = Config { in_progress: true, ..Config::default() };
@@ -207,8 +212,7 @@ impl Store {
         &self,
         entries: &mut dyn Entries,
         point: Point,
-        loaded: u64,
-        wanted: Hash,
+        (loaded, wanted, mut runs): (u64, Hash, u32),
         progress: &mut dyn FnMut(BootstrapProgress),
     ) -> Result<Note, Error> {
         let mut seen = Blake2b::<U32>::new();
@@ -227,22 +231,33 @@ impl Store {
             {
                 let snapshot = self.engine.snapshot()?;
                 let mut keys = HashSet::new();
+                let mut ways = Vec::new();
                 while batch.byte_len() < self.batch {
                     let Some((key, value)) = entries.next()? else {
                         is_done = true;
                         break;
                     };
-                    self.load_one(&*snapshot, &mut batch, &key, &value)?;
+                    if snapshot.get(KV, &key)?.is_some() {
+                        return Err(Error::Input(format!("the list has {} twice", hex(&key))));
+                    }
+                    let path = self.settings.path.path(&key, &value)?;
+                    batch.put(KV, &key, &value);
+                    // Keys in order are ways in order, if nothing is in front of them.
+                    if self.settings.path != PathKind::Raw {
+                        ways.push((path, Hash::of(&value)));
+                    }
                     note_entry(&mut seen, &key, &value);
                     count += 1;
                     if !keys.insert(key) {
                         return Err(Error::Input("the list has a key twice".to_owned()));
                     }
                 }
+                ways::write(&mut batch, runs, ways);
+                runs += 1;
             }
             let digest = digest(&seen);
             let note = match is_done {
-                false => Note::Loading { point, count, digest },
+                false => Note::Loading { point, count, digest, runs },
                 true => Note::Building { point, count, done: 0, grown: None },
             };
             batch.put(META, NOTE, &note.to_bytes());
@@ -250,25 +265,6 @@ impl Store {
             progress(BootstrapProgress { stage: Stage::Loading, done: count, total: None });
         }
         Ok(Note::Building { point, count, done: 0, grown: None })
-    }
-
-    fn load_one(
-        &self,
-        snapshot: &dyn Snapshot,
-        batch: &mut Batch,
-        key: &[u8],
-        value: &[u8],
-    ) -> Result<(), Error> {
-        let path = self.settings.path.path(key, value)?;
-        if snapshot.get(KV, key)?.is_some() {
-            return Err(Error::Input(format!("the list has {} twice", hex(key))));
-        }
-        batch.put(KV, key, value);
-        // Keys in order are ways in order, if nothing is in front of them.
-        if self.settings.path != PathKind::Raw {
-            batch.put(WAYS, path.bytes(), &Hash::of(value).0);
-        }
-        Ok(())
     }
 
     /// Makes nodes from the ways in their order.
@@ -288,39 +284,32 @@ impl Store {
             }
             None => Grower::new(),
         };
-        let is_raw = self.settings.path == PathKind::Raw;
-        let table = if is_raw { KV } else { WAYS };
+        let mut ways = match self.settings.path {
+            PathKind::Raw => None,
+            PathKind::Address => Some(Ways::after(&*self.engine.snapshot()?, from.as_ref())?),
+        };
         loop {
             let mut batch = Batch::new();
             let mut rows = 0;
             {
                 let snapshot = self.engine.snapshot()?;
-                let after = match &from {
-                    Some(last) => Bound::Excluded(last.bytes()),
-                    None => Bound::Unbounded,
+                let mut entries = match &mut ways {
+                    Some(ways) => Source::Ways(ways, &*snapshot),
+                    None => Source::entries(&*snapshot, from.as_ref())?,
                 };
-                for row in snapshot.scan(table, (after, Bound::Unbounded))? {
-                    let (way, value) = row?;
-                    let value = match is_raw {
-                        true => Hash::of(&value),
-                        false => Hash::from_slice(&value).ok_or_else(|| {
-                            Error::Inconsistent("the way to an entry has no digest".to_owned())
-                        })?,
+                while batch.byte_len() < self.batch
+                    && let Some((path, digest)) = entries.next()?
+                {
+                    let mut take = |position: &Bits, node: &Node| {
+                        put(&mut batch, self.form, position, node);
                     };
-                    let mut take = |position: &crate::path::Bits, found: &crate::hash::Node| {
-                        put(&mut batch, self.form, position, found);
-                    };
-                    grower.push(Path::of_bytes(&way)?, value, &mut take)?;
+                    grower.push(path, digest, &mut take)?;
                     rows += 1;
-                    if batch.byte_len() >= self.batch {
-                        break;
-                    }
                 }
             }
             if rows == 0 {
-                let mut take = |position: &crate::path::Bits, found: &crate::hash::Node| {
-                    put(&mut batch, self.form, position, found);
-                };
+                let mut take =
+                    |position: &Bits, node: &Node| put(&mut batch, self.form, position, node);
                 let root = grower.finish(&mut take);
                 if done != count {
                     return Err(Error::Inconsistent(format!(
@@ -385,6 +374,30 @@ impl Store {
         batch.put(CONFIG, config::KEY, &config.to_bytes());
         batch.delete(META, NOTE);
         Ok(self.engine.commit(batch)?)
+    }
+}
+
+/// Where ways come from in their order.
+enum Source<'a> {
+    Ways(&'a mut Ways, &'a dyn Snapshot),
+    /// Entries in the order of their keys.
+    Entries(Rows<'a>),
+}
+
+impl<'a> Source<'a> {
+    fn entries(snapshot: &'a dyn Snapshot, last: Option<&Path>) -> Result<Source<'a>, Error> {
+        let after = last.map_or(Bound::Unbounded, |last| Bound::Excluded(last.bytes()));
+        Ok(Source::Entries(snapshot.scan(KV, (after, Bound::Unbounded))?))
+    }
+
+    fn next(&mut self) -> Result<Option<Way>, Error> {
+        match self {
+            Source::Ways(ways, snapshot) => ways.next(*snapshot),
+            Source::Entries(rows) => {
+                let Some((key, value)) = rows.next().transpose()? else { return Ok(None) };
+                Ok(Some((Path::of_bytes(&key)?, Hash::of(&value))))
+            }
+        }
     }
 }
 

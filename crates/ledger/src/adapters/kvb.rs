@@ -28,7 +28,10 @@ pub struct KvbEngine {
 impl KvbEngine {
     /// The options that ledger stores make their buckets with: keys are chosen by others, and one sync makes a commit durable.
     pub fn options() -> Options {
-        Options::default().hash(kvb::HashKind::SipHash).durability(Durability::SyncOnce)
+        Options::default()
+            .hash(kvb::HashKind::SipHash)
+            .durability(Durability::SyncOnce)
+            .slack(std::env::var("SLACK").map_or(100, |s| s.parse().unwrap_or(100)))
     }
 
     /// Makes a bucket for tables.
