@@ -17,6 +17,7 @@ mod twig;
 use ledger::{Batch, Snapshot};
 
 pub(crate) use apply::Change;
+use apply::Fate;
 pub(crate) use grow::{Grower, Progress};
 pub(crate) use prove::{Place, complete, exclude, include};
 pub(crate) use twig::{Nodes, Twig};
@@ -102,14 +103,25 @@ impl Tree {
             return Ok(());
         }
         self.turn = self.turn.wrapping_add(1);
-        let old = self.top.as_ref().map(|top| top.node.clone());
         // What goes wrong from here on leaves half a tree behind.
         let top = self.top.take();
         self.is_read = false;
         let mut work = apply::Work::new(nodes, self.turn, self.threads);
-        let top = with_stack_for(changes, || work.apply(top, &mut Bits::default(), changes))?;
-        let new = top.as_ref().map(|top| &top.node);
-        write(batch, self.form, &Bits::default(), old.as_ref(), new);
+        let (top, fate) = with_stack_for(changes, || {
+            let mut position = Bits::default();
+            match top {
+                Some(mut top) => {
+                    let fate = work.apply(&mut top, &mut position, changes)?;
+                    Ok((Some(top).filter(|_| fate != Fate::Gone), fate))
+                }
+                None => Ok::<_, Error>((work.build(&mut position, changes)?, Fate::Changed)),
+            }
+        })?;
+        match &top {
+            Some(top) if fate != Fate::Same => put(batch, self.form, &Bits::default(), &top.node),
+            Some(_) => {}
+            None => delete(batch, self.form, &Bits::default()),
+        }
         batch.append(&work.batch);
         self.grown += work.grown;
         self.top = top;
@@ -144,15 +156,12 @@ fn with_stack_for<T: Send>(changes: &[Change], task: impl FnOnce() -> T + Send) 
     })
 }
 
-/// Adds the change of a row to a batch, if it is one.
-fn write(batch: &mut Batch, form: Form, position: &Bits, old: Option<&Node>, new: Option<&Node>) {
-    match (old, new) {
-        (Some(_), None) => {
-            batch.delete(CSMT, &form.key(position));
-        }
-        (_, Some(new)) if old != Some(new) => put(batch, form, position, new),
-        _ => {}
-    }
+/// Adds to a batch that a row goes.
+fn delete(batch: &mut Batch, form: Form, position: &Bits) {
+    match form {
+        Form::Service => batch.delete(CSMT, &form.key(position)),
+        Form::Packed => batch.delete_parts(CSMT, &[&position.head(), position.bytes()]),
+    };
 }
 
 /// Adds the row of a node to a batch.

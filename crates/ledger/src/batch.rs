@@ -58,8 +58,13 @@ impl Batch {
 
     /// Adds a delete. The key need not be there.
     pub fn delete(&mut self, table: Table, key: &[u8]) -> &mut Batch {
+        self.delete_parts(table, &[key])
+    }
+
+    /// Adds a delete of a key that is in several pieces.
+    pub fn delete_parts(&mut self, table: Table, key: &[&[u8]]) -> &mut Batch {
         let start = self.bytes.len();
-        self.bytes.extend_from_slice(key);
+        key.iter().for_each(|part| self.bytes.extend_from_slice(part));
         self.push(table, start, self.bytes.len(), None)
     }
 

@@ -3,7 +3,7 @@
 use ledger::Batch;
 
 use super::twig::{Below, Nodes, Sides, Twig};
-use super::write;
+use super::{delete, put};
 use crate::error::Error;
 use crate::hash::{Hash, Node, join};
 use crate::path::{Bits, Path};
@@ -36,12 +36,15 @@ pub(super) struct Work<'a> {
     level: usize,
 }
 
-/// The two sides of a branch that is changed or comes to be.
-struct Branch {
-    /// The nodes on both sides before.
-    old: [Option<Twig>; 2],
-    /// They have rows where they are.
-    are_stored: bool,
+/// What became of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// Its row is as it was.
+    Same,
+    /// It has another row.
+    Changed,
+    /// Nothing is left of it.
+    Gone,
 }
 
 impl<'a> Work<'a> {
@@ -49,77 +52,119 @@ impl<'a> Work<'a> {
         Work { nodes, turn, threads, batch: Batch::new(), grown: 0, level: 0 }
     }
 
-    /// What stands at a position after changes, all of whose paths go through it. The row at the position itself is the caller's.
+    /// Applies changes, all of whose paths go through a position, to the node there. The row at the position is the caller's. What is
+    /// gone is not to be looked at any more.
     pub(super) fn apply(
         &mut self,
-        old: Option<Twig>,
+        twig: &mut Twig,
         position: &mut Bits,
         changes: &[Change],
-    ) -> Result<Option<Twig>, Error> {
-        let Some(old) = old else { return self.build(position, changes) };
+    ) -> Result<Fate, Error> {
         let start = position.len();
         // The changes are sorted: those that share the fewest bits with the jump are at the ends.
-        let shared = |change: &Change| change.path.common(start, &old.node.jump);
+        let shared = |change: &Change| change.path.common(start, &twig.node.jump);
         let ends = [changes.first(), changes.last()];
         let Some(shared) = ends.into_iter().flatten().map(shared).min() else {
-            return Ok(Some(old));
+            return Ok(Fate::Same);
         };
-        let jump_len = old.node.jump.len();
-        let base = start + jump_len;
+        let jump_len = twig.node.jump.len();
         // A path that all others begin with comes first.
         if let Some((first, rest)) = changes.split_first()
             && first.path.len() == start + shared
         {
-            return match first.is_there && first.path.len() == base {
-                true => self.replace(old, first, position, rest),
-                false => self.replace_all(old, first, position, rest),
+            return match first.is_there && shared == jump_len {
+                true => self.replace(twig, first, position, rest),
+                false => self.replace_all(twig, first, position, rest),
             };
         }
         if shared < jump_len {
-            return self.split(old, shared, position, changes);
+            return self.split(twig, shared, position, changes);
         }
-        let mut at = position.clone();
-        at.append(&old.node.jump);
-        let sides = match old.below {
-            Below::Sides(sides) => sides,
-            Below::Leaf => return self.beside_a_leaf(changes),
-            Below::Unknown => match self.nodes.sides(&mut at)? {
-                Some([left, right]) => {
-                    self.grown +=
-                        size_of::<Sides>() + left.jump.bytes().len() + right.jump.bytes().len();
-                    let twigs = [Twig::unknown(left), Twig::unknown(right)];
-                    Box::new(Sides { twigs, turn: self.turn })
-                }
-                None => return self.beside_a_leaf(changes),
-            },
-        };
-        let [left, right] = sides.twigs;
-        let branch = Branch { old: [Some(left), Some(right)], are_stored: true };
-        self.branch(branch, old.node.jump, &mut at, changes)
+        position.append(&twig.node.jump);
+        if matches!(twig.below, Below::Unknown)
+            && let Some([left, right]) = self.nodes.sides(position)?
+        {
+            self.grown += size_of::<Sides>() + left.jump.bytes().len() + right.jump.bytes().len();
+            let twigs = [Twig::unknown(left), Twig::unknown(right)];
+            twig.below = Below::Sides(Box::new(Sides { twigs, turn: self.turn }));
+        }
+        let fate = self.branch(twig, position, changes)?;
+        position.truncate(start);
+        Ok(fate)
     }
 
-    /// Paths that begin with that of an entry.
-    fn beside_a_leaf(&self, changes: &[Change]) -> Result<Option<Twig>, Error> {
-        let change = changes.iter().find(|change| change.value.is_some());
-        match change.or(changes.first()) {
-            Some(change) if change.value.is_some() => Err(Error::Prefix(change.path.clone())),
-            Some(change) => Err(not_there(change)),
-            None => Ok(None),
+    /// Applies changes to both sides of a branch.
+    fn branch(
+        &mut self,
+        twig: &mut Twig,
+        base: &mut Bits,
+        changes: &[Change],
+    ) -> Result<Fate, Error> {
+        let Below::Sides(sides) = &mut twig.below else { return beside_a_leaf(changes) };
+        let [left, right] = &mut sides.twigs;
+        let fates = self.both(left, right, base, changes)?;
+        if !fates.contains(&Fate::Gone) {
+            for ((bit, side), fate) in [(false, left), (true, right)].into_iter().zip(fates) {
+                if fate == Fate::Changed {
+                    self.put(base, bit, &side.node);
+                }
+            }
+            return Ok(self.rehash(twig));
         }
+        // There is no branch any more: what is left on one side moves up.
+        for bit in [false, true] {
+            base.push(bit);
+            delete(&mut self.batch, self.nodes.form, base);
+            base.truncate(base.len() - 1);
+        }
+        let is_right = match fates {
+            [Fate::Gone, Fate::Gone] => return Ok(Fate::Gone),
+            [gone, _] => gone == Fate::Gone,
+        };
+        let left_over = std::mem::take(if is_right { right } else { left });
+        let mut bits = Bits::from(&twig.node.jump);
+        bits.push(is_right);
+        bits.append(&left_over.node.jump);
+        // It is no longer than the path of the entry below it.
+        let jump = bits.finish().unwrap_or_default();
+        *twig = Twig { node: Node { jump, ..left_over.node }, below: left_over.below };
+        Ok(Fate::Changed)
+    }
+
+    /// The digest of a branch whose sides are known.
+    fn rehash(&mut self, twig: &mut Twig) -> Fate {
+        let Below::Sides(sides) = &mut twig.below else { return Fate::Same };
+        sides.turn = self.turn;
+        let [left, right] = &sides.twigs;
+        let value = join(&left.node, &right.node);
+        let is_same = value == twig.node.value;
+        twig.node.value = value;
+        if self.level > LEVELS {
+            twig.below = Below::Unknown;
+        }
+        if is_same { Fate::Same } else { Fate::Changed }
+    }
+
+    /// Adds the row of a node beside a branch bit.
+    fn put(&mut self, base: &mut Bits, bit: bool, node: &Node) {
+        base.push(bit);
+        put(&mut self.batch, self.nodes.form, base, node);
+        base.truncate(base.len() - 1);
     }
 
     /// An entry whose path everything here begins with can come only if all of that goes.
     fn replace_all(
         &mut self,
-        old: Twig,
+        twig: &mut Twig,
         change: &Change,
         position: &mut Bits,
         rest: &[Change],
-    ) -> Result<Option<Twig>, Error> {
+    ) -> Result<Fate, Error> {
         let Some(value) = change.value else { return Err(not_there(change)) };
-        if !rest.is_empty() && self.apply(Some(old), position, rest)?.is_none() {
+        if !rest.is_empty() && self.apply(twig, position, rest)? == Fate::Gone {
             let jump = change.path.from(position.len());
-            return Ok(Some(Twig::leaf(Node { jump, value })));
+            *twig = Twig::leaf(Node { jump, value });
+            return Ok(Fate::Changed);
         }
         Err(Error::Prefix(change.path.clone()))
     }
@@ -127,103 +172,91 @@ impl<'a> Work<'a> {
     /// A change of the very entry that stands here, and others whose paths begin with its.
     fn replace(
         &mut self,
-        old: Twig,
+        twig: &mut Twig,
         change: &Change,
         position: &mut Bits,
         rest: &[Change],
-    ) -> Result<Option<Twig>, Error> {
-        if matches!(old.below, Below::Sides(_)) {
+    ) -> Result<Fate, Error> {
+        if matches!(twig.below, Below::Sides(_)) {
             return Err(not_there(change));
         }
         match (change.value, rest.first()) {
             (Some(_), Some(other)) => Err(Error::Prefix(other.path.clone())),
-            (Some(value), None) => Ok(Some(Twig::leaf(Node { jump: old.node.jump, value }))),
-            (None, _) => self.build(position, rest),
+            (Some(value), None) => {
+                let is_same = value == twig.node.value;
+                twig.node.value = value;
+                twig.below = Below::Leaf;
+                Ok(if is_same { Fate::Same } else { Fate::Changed })
+            }
+            (None, _) => Ok(match self.build(position, rest)? {
+                Some(built) => {
+                    *twig = built;
+                    Fate::Changed
+                }
+                None => Fate::Gone,
+            }),
         }
     }
 
-    /// Some path leaves the jump: the node moves down, and a branch comes where it was.
+    /// Some path leaves the jump: the node moves down, and a branch comes where it was, unless everything on one of its sides goes.
     fn split(
         &mut self,
-        old: Twig,
+        twig: &mut Twig,
         shared: usize,
         position: &mut Bits,
         changes: &[Change],
-    ) -> Result<Option<Twig>, Error> {
-        let jump = old.node.jump.part(0, shared);
-        let is_right = old.node.jump.bit(shared);
-        let node = Node { jump: old.node.jump.from(shared + 1), value: old.node.value };
-        let moved = Some(Twig { node, below: old.below });
-        let old = if is_right { [None, moved] } else { [moved, None] };
-        let mut at = position.clone();
-        at.append(&jump);
-        self.branch(Branch { old, are_stored: false }, jump, &mut at, changes)
+    ) -> Result<Fate, Error> {
+        let start = position.len();
+        let jump = twig.node.jump.part(0, shared);
+        let is_right = twig.node.jump.bit(shared);
+        let mut moved = std::mem::take(twig);
+        moved.node.jump = moved.node.jump.from(shared + 1);
+        position.append(&jump);
+        let middle = changes.partition_point(|change| !change.path.bit(start + shared));
+        let (left, right) = changes.split_at(middle);
+        let (own, others) = if is_right { (right, left) } else { (left, right) };
+        self.level += 1;
+        position.push(is_right);
+        let fate = if own.is_empty() { Fate::Same } else { self.apply(&mut moved, position, own)? };
+        position.truncate(start + shared);
+        position.push(!is_right);
+        let built = self.build(position, others)?;
+        position.truncate(start + shared);
+        self.level -= 1;
+        let moved = (fate != Fate::Gone).then_some(moved);
+        let sides = if is_right { [built, moved] } else { [moved, built] };
+        let new = self.join(jump, sides, position);
+        position.truncate(start);
+        Ok(match new {
+            Some(new) => {
+                *twig = new;
+                Fate::Changed
+            }
+            None => Fate::Gone,
+        })
     }
 
-    /// Both sides of a branch at the end of a jump.
-    fn branch(
-        &mut self,
-        branch: Branch,
-        jump: Path,
-        at: &mut Bits,
-        changes: &[Change],
-    ) -> Result<Option<Twig>, Error> {
-        let base = at.len();
-        let middle = changes.partition_point(|change| !change.path.bit(base));
-        let (left, right) = changes.split_at(middle);
-        let [old_left, old_right] = branch.old;
-        // Rows of nodes that stay are compared; those that come where none was are written.
-        let before = |twig: &Option<Twig>, changes: &[Change]| match (twig, branch.are_stored) {
-            (Some(twig), true) if !changes.is_empty() => Some(twig.node.clone()),
-            _ => None,
-        };
-        let rows = [before(&old_left, left), before(&old_right, right)];
-        let is_changed =
-            [!left.is_empty() || !branch.are_stored, !right.is_empty() || !branch.are_stored];
-        self.level += 1;
-        let (new_left, new_right) = self.both((old_left, left), (old_right, right), at)?;
-        self.level -= 1;
-        match (new_left, new_right) {
-            (Some(left), Some(right)) => {
-                for (number, twig) in [&left, &right].into_iter().enumerate() {
-                    if is_changed.get(number) == Some(&true) {
-                        at.push(number == 1);
-                        write(
-                            &mut self.batch,
-                            self.nodes.form,
-                            at,
-                            rows.get(number).and_then(Option::as_ref),
-                            Some(&twig.node),
-                        );
-                        at.truncate(base);
-                    }
-                }
-                let node = Node { jump, value: join(&left.node, &right.node) };
-                if self.level > LEVELS {
-                    return Ok(Some(Twig::unknown(node)));
-                }
+    /// What comes of two sides that had no rows where they are now.
+    fn join(&mut self, jump: Path, sides: [Option<Twig>; 2], base: &mut Bits) -> Option<Twig> {
+        match sides {
+            [Some(left), Some(right)] => {
+                self.put(base, false, &left.node);
+                self.put(base, true, &right.node);
+                self.grown += size_of::<Sides>();
+                let node = Node { jump, value: Hash::default() };
                 let sides = Sides { twigs: [left, right], turn: self.turn };
-                Ok(Some(Twig { node, below: Below::Sides(Box::new(sides)) }))
+                let mut twig = Twig { node, below: Below::Sides(Box::new(sides)) };
+                self.rehash(&mut twig);
+                Some(twig)
             }
-            (left, right) => {
-                // There is no branch any more: what is left on one side moves up.
-                if branch.are_stored {
-                    for bit in [false, true] {
-                        at.push(bit);
-                        let gone = Node::default();
-                        write(&mut self.batch, self.nodes.form, at, Some(&gone), None);
-                        at.truncate(base);
-                    }
-                }
+            [left, right] => {
                 let is_right = right.is_some();
-                Ok(left.or(right).map(|twig| {
-                    let mut bits = Bits::from(&jump);
-                    bits.push(is_right);
-                    bits.append(&twig.node.jump);
-                    // It is no longer than the path of the entry below it.
-                    let jump = bits.finish().unwrap_or_default();
-                    Twig { node: Node { jump, ..twig.node }, below: twig.below }
-                }))
+                let twig = left.or(right)?;
+                let mut bits = Bits::from(&jump);
+                bits.push(is_right);
+                bits.append(&twig.node.jump);
+                let jump = bits.finish().unwrap_or_default();
+                Some(Twig { node: Node { jump, ..twig.node }, below: twig.below })
             }
         }
     }
@@ -231,63 +264,105 @@ impl<'a> Work<'a> {
     /// Applies changes on both sides of a branch, at the same time if there are many.
     fn both(
         &mut self,
-        (old_left, left): (Option<Twig>, &[Change]),
-        (old_right, right): (Option<Twig>, &[Change]),
-        at: &mut Bits,
-    ) -> Result<(Option<Twig>, Option<Twig>), Error> {
-        let base = at.len();
-        let is_worth_it = self.threads > 1 && left.len().min(right.len()) >= FOR_A_THREAD;
-        if !is_worth_it {
-            let mut side = |work: &mut Self, old, changes: &[Change], bit| {
+        left: &mut Twig,
+        right: &mut Twig,
+        base: &mut Bits,
+        changes: &[Change],
+    ) -> Result<[Fate; 2], Error> {
+        let len = base.len();
+        let middle = changes.partition_point(|change| !change.path.bit(len));
+        let (of_left, of_right) = changes.split_at(middle);
+        self.level += 1;
+        let is_worth_it = self.threads > 1 && of_left.len().min(of_right.len()) >= FOR_A_THREAD;
+        let fates = if is_worth_it {
+            self.beside_each_other((left, of_left), (right, of_right), base)?
+        } else {
+            let mut side = |work: &mut Self, twig, bit, changes: &[Change]| {
                 if changes.is_empty() {
-                    return Ok(old);
+                    return Ok(Fate::Same);
                 }
-                at.push(bit);
-                let new = work.apply(old, at, changes);
-                at.truncate(base);
-                new
+                base.push(bit);
+                let fate = work.apply(twig, base, changes);
+                base.truncate(len);
+                fate
             };
-            let new_left = side(self, old_left, left, false)?;
-            return Ok((new_left, side(self, old_right, right, true)?));
-        }
+            [side(self, left, false, of_left)?, side(self, right, true, of_right)?]
+        };
+        self.level -= 1;
+        Ok(fates)
+    }
+
+    fn beside_each_other(
+        &mut self,
+        (left, of_left): (&mut Twig, &[Change]),
+        (right, of_right): (&mut Twig, &[Change]),
+        base: &mut Bits,
+    ) -> Result<[Fate; 2], Error> {
+        let len = base.len();
         let threads = self.threads / 2;
         let mut other = Work::new(self.nodes, self.turn, self.threads - threads);
         other.level = self.level;
-        let mut beside = at.clone();
+        let mut beside = base.clone();
         beside.push(true);
         let all = std::mem::replace(&mut self.threads, threads);
-        let (new_left, new_right) = std::thread::scope(|scope| {
-            let task = scope.spawn(|| other.apply(old_right, &mut beside, right));
-            at.push(false);
-            let new_left = self.apply(old_left, at, left);
-            at.truncate(base);
-            (new_left, task.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        let (fate, other_fate) = std::thread::scope(|scope| {
+            let task = scope.spawn(|| other.apply(right, &mut beside, of_right));
+            base.push(false);
+            let fate = self.apply(left, base, of_left);
+            base.truncate(len);
+            (fate, task.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
         self.threads = all;
         self.batch.append(&other.batch);
         self.grown += other.grown;
-        Ok((new_left?, new_right?))
+        Ok([fate?, other_fate?])
     }
 
     /// A tree of nothing but new entries.
-    fn build(&mut self, position: &mut Bits, changes: &[Change]) -> Result<Option<Twig>, Error> {
+    pub(super) fn build(
+        &mut self,
+        position: &mut Bits,
+        changes: &[Change],
+    ) -> Result<Option<Twig>, Error> {
         let start = position.len();
         let (Some(first), Some(last)) = (changes.first(), changes.last()) else { return Ok(None) };
         if let Some(change) = changes.iter().find(|change| change.value.is_none()) {
             return Err(not_there(change));
         }
         if let ([_], Some(value)) = (changes, first.value) {
-            self.grown += size_of::<Sides>() / 2 + first.path.bytes().len();
+            self.grown += first.path.bytes().len();
             return Ok(Some(Twig::leaf(Node { jump: first.path.from(start), value })));
         }
         let end = first.path.common(0, &last.path);
         if end >= first.path.len().min(last.path.len()) {
             return Err(Error::Prefix(first.path.clone()));
         }
-        let mut at = position.clone();
         let jump = first.path.part(start, end);
-        at.append(&jump);
-        self.branch(Branch { old: [None, None], are_stored: false }, jump, &mut at, changes)
+        position.append(&jump);
+        let middle = changes.partition_point(|change| !change.path.bit(end));
+        let (left, right) = changes.split_at(middle);
+        self.level += 1;
+        let mut side = |work: &mut Self, bit, changes: &[Change]| {
+            position.push(bit);
+            let built = work.build(position, changes);
+            position.truncate(end);
+            built
+        };
+        let sides = [side(self, false, left)?, side(self, true, right)?];
+        self.level -= 1;
+        let built = self.join(jump, sides, position);
+        position.truncate(start);
+        Ok(built)
+    }
+}
+
+/// Paths that begin with that of an entry.
+fn beside_a_leaf(changes: &[Change]) -> Result<Fate, Error> {
+    let change = changes.iter().find(|change| change.value.is_some());
+    match change.or(changes.first()) {
+        Some(change) if change.value.is_some() => Err(Error::Prefix(change.path.clone())),
+        Some(change) => Err(not_there(change)),
+        None => Ok(Fate::Same),
     }
 }
 

@@ -50,15 +50,16 @@ impl<'a> Nodes<'a> {
 }
 
 /// A node in memory, and what is below it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Twig {
     pub(crate) node: Node,
     pub(crate) below: Below,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) enum Below {
     /// Not in memory; nobody looked whether it is a branch.
+    #[default]
     Unknown,
     /// Nothing: it is an entry.
     Leaf,
