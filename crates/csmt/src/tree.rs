@@ -13,6 +13,7 @@ mod apply;
 mod grow;
 mod prove;
 mod twig;
+mod warm;
 
 use ledger::{Batch, Snapshot};
 
@@ -103,6 +104,9 @@ impl Tree {
             return Ok(());
         }
         self.turn = self.turn.wrapping_add(1);
+        if let Some(top) = &self.top {
+            top.touch(changes.iter().map(|change| &change.path));
+        }
         // What goes wrong from here on leaves half a tree behind.
         let top = self.top.take();
         self.is_read = false;

@@ -324,6 +324,18 @@ impl Image {
         }
     }
 
+    /// Loads the home of a hash into the cache.
+    #[inline]
+    pub(crate) fn touch(&self, log: &Log, hash: u64) -> u64 {
+        if self.is_void {
+            return 0;
+        }
+        let (page, in_page) = self.home_slot(hash);
+        let slot = u64::try_from(IndexSlot::SIZE).expect("16");
+        let at = self.geometry.paddr(page) + in_page * slot;
+        log.bytes(at, 1).and_then(<[u8]>::first).map_or(0, |byte| u64::from(*byte))
+    }
+
     /// True if the image holds any key with this hash.
     pub(crate) fn has_hash(&self, log: &Log, hash: u64) -> Result<bool> {
         Ok(self.first_of(log, hash)?.is_some())

@@ -21,6 +21,9 @@ use crate::log::Log;
 use crate::opened::{Held, Opened};
 use crate::order::Place;
 
+/// How many records later one is loaded.
+const AHEAD: usize = 8;
+
 /// All levels in one order.
 pub(crate) struct KeyMerge<'a, R = Opened<'a>> {
     core: &'a Core,
@@ -261,6 +264,9 @@ impl<'a, R: Held<'a>> KeyMerge<'a, R> {
             let image = self.has_bits.then_some(&*self.image);
             let cursor = self.cursors.get_mut(index)?;
             let step = cursor.step(log, image, self.is_reverse)?;
+            if !self.is_reverse {
+                std::hint::black_box(cursor.touch_ahead(log));
+            }
             let bits = if cursor.has_bits { self.image.liveness() } else { None };
             if !step.is_delete && bits.is_some_and(|bits| !bits.may_be_live(step.paddr)) {
                 continue;
@@ -320,6 +326,14 @@ impl<R> Cursor<'_, R> {
         let part = self.level.parts.get(self.part);
         let sealed = part.and_then(|part| part.sealed.as_ref()).filter(|one| !one.is_guard());
         self.has_bits = image.zip(sealed).is_some_and(|(image, sealed)| image.covers(sealed));
+    }
+
+    /// Loads a record that comes a little later into the cache.
+    #[inline]
+    fn touch_ahead(&self, log: &Log) -> Option<u8> {
+        let part = self.level.parts.get(self.part)?;
+        let paddr = part.paddr(log, self.next + AHEAD)?;
+        log.bytes(paddr, 1)?.first().copied()
     }
 
     #[inline]

@@ -42,8 +42,9 @@ use zerocopy::IntoBytes;
 const OUTPUT_BYTES_MAX: u64 = 64 << 20;
 /// Most records in an output; each takes 40 bytes of memory until it is in the index.
 const OUTPUT_RECORDS_MAX: u64 = 512 << 10;
-/// Records looked at between two looks at the world.
+/// Records looked at between two looks at the world, and together.
 const LOOK_EVERY: u64 = 256;
+const TOGETHER: usize = 32;
 
 /// What becomes of a record.
 enum Verdict<'a> {
@@ -201,9 +202,22 @@ impl<'a> Round<'a> {
             merge.add(level, Bound::Unbounded);
         }
         let mut looked_at: u64 = 0;
-        while let Some(head) = merge.next(|_| true) {
-            self.settle(&head?)?;
-            looked_at += 1;
+        let mut heads = Vec::with_capacity(TOGETHER);
+        loop {
+            heads.clear();
+            while heads.len() < TOGETHER
+                && let Some(head) = merge.next(|_| true)
+            {
+                heads.push(head?);
+            }
+            if heads.is_empty() {
+                break;
+            }
+            self.touch(&heads);
+            for head in &heads {
+                self.settle(head)?;
+                looked_at += 1;
+            }
             if looked_at.is_multiple_of(LOOK_EVERY) {
                 if core.stop_compacting.load(Ordering::Acquire) {
                     return Err(Error::Invalid("compaction was stopped"));
@@ -226,6 +240,17 @@ impl<'a> Round<'a> {
             self.finish_guard(keep, false)?;
         }
         self.give_up()
+    }
+
+    /// Loads what the index says of some records into the cache: all at the same time, which is faster than one after the other.
+    fn touch(&self, heads: &[Head<'a>]) {
+        let view = self.core.view.load();
+        let touched = heads.iter().fold(0, |sum: u64, head| {
+            let hash = slot_hash(head.record.header.hash64.get());
+            let overlays = view.overlays().fold(0, |sum, overlay| sum ^ overlay.touch(hash));
+            sum ^ overlays ^ view.image.touch(&self.core.log, hash)
+        });
+        std::hint::black_box(touched);
     }
 
     /// Decides about the newest record of a key among the victims, and does it.

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::core::Core;
 use crate::error::Result;
+use crate::level::Level;
 use crate::sealed::Sealed;
 
 /// Levels over which a scan is fast enough.
@@ -60,8 +61,10 @@ impl Core {
 
     fn merge_levels(&self) -> Result<()> {
         let mut is_renewed = false;
+        // What is written from here on is for the next scan to ask about: else there would be no end to it beside a busy writer.
+        let newest = self.position().seqno;
         while !self.stop_compacting.load(Ordering::Acquire) {
-            let (uncovered, victims) = self.levels_to_merge()?;
+            let (uncovered, victims) = self.levels_to_merge(newest)?;
             if victims.is_empty() && uncovered >= MERGE_MIN && !is_renewed {
                 is_renewed = true;
                 if self.renew_image(true)? {
@@ -79,10 +82,14 @@ impl Core {
         Ok(())
     }
 
-    /// How many levels could be merged only after a new image, and the segments of those to merge next.
-    fn levels_to_merge(&self) -> Result<(usize, Vec<Arc<Sealed>>)> {
+    /// How many levels could be merged only after a new image, and the segments of those to merge next, if they have nothing that is
+    /// newer than a seqno.
+    fn levels_to_merge(&self, newest: u64) -> Result<(usize, Vec<Arc<Sealed>>)> {
         let (view, _) = self.current();
-        let levels = view.segments.levels(&self.log, &self.fixed)?;
+        let is_old =
+            |level: &&Arc<Level>| level.sealed().all(|one| one.entry.base_seqno.get() <= newest);
+        let levels = view.segments.levels(&self.log, &self.fixed)?.iter().filter(is_old);
+        let levels: Vec<&Arc<Level>> = levels.collect();
         let choice = self.choice();
         let movable: HashSet<u64> =
             choice.candidates.iter().map(|one| one.sealed.entry.seg_id.get()).collect();

@@ -369,7 +369,8 @@ impl Core {
         choice.room = choice.room.max(reserve.map_or(0, u64::from));
         choice.slack = u64::from(self.mode.slack.saturating_sub(SLACK_MIN));
         choice.segment = self.geometry().paddr(keeper.next_segment_pages(self));
-        choice.budget = choice.total / 16;
+        // Larger rounds where there is room for them: some of what a round costs goes by how many segments there are.
+        choice.budget = choice.total / 16 * (100 + choice.slack.min(100)) / 100;
         choice.trifle = (4 * choice.segment).min(choice.total / 16).max(TRIFLE_MIN);
         choice
     }

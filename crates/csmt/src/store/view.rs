@@ -59,6 +59,16 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Reads nodes into memory, those at the top first, as many as there is room for. Gives how many. Whoever follows a chain for long
+    /// need not wait until blocks have brought them there.
+    pub fn warm(&self) -> Result<u64, Error> {
+        let mut view = self.view()?;
+        let View { state, snapshot, .. } = &mut view;
+        state.tree.warm(&**snapshot)
+    }
+}
+
 impl View<'_> {
     /// The block applied last.
     pub fn tip(&self) -> Point {

@@ -9,7 +9,7 @@ use crate::hash::{Hash, Node, join};
 use crate::path::{Bits, Path};
 
 /// So many changes on each side of a branch are worth a thread.
-const FOR_A_THREAD: usize = 64;
+const FOR_A_THREAD: usize = 256;
 /// Branches above each other that are kept in memory. Below that are only paths that somebody made up.
 const LEVELS: usize = 600;
 

@@ -18,6 +18,8 @@ const NAME: &str = "kvb";
 const SHORT: usize = 127;
 /// Bytes of a record beside key and value.
 const FRAME: usize = 48;
+/// Dead bytes for a hundred live ones.
+const SLACK: u32 = 100;
 
 /// Tables in a bucket.
 #[derive(Debug)]
@@ -26,12 +28,13 @@ pub struct KvbEngine {
 }
 
 impl KvbEngine {
-    /// The options that ledger stores make their buckets with: keys are chosen by others, and one sync makes a commit durable.
+    /// The options that ledger stores make their buckets with: keys are chosen by others, one sync makes a commit durable, and as much
+    /// may be dead as is live, because every block replaces rows all over the place.
     pub fn options() -> Options {
         Options::default()
             .hash(kvb::HashKind::SipHash)
             .durability(Durability::SyncOnce)
-            .slack(std::env::var("SLACK").map_or(100, |s| s.parse().unwrap_or(100)))
+            .slack(SLACK)
     }
 
     /// Makes a bucket for tables.
