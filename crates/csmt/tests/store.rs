@@ -39,6 +39,44 @@ fn many(rng: &mut Rng, count: usize) -> Vec<Entry> {
     (0..count).map(|_| (input(rng), output(rng, 300))).collect()
 }
 
+/// Reading ahead changes nothing but how fast it is, however much fits.
+#[test]
+fn a_store_that_is_warm_is_the_same_store() {
+    let mut rng = Rng::with_seed(seed::seed("a_store_that_is_warm_is_the_same_store"));
+    for path in [PathKind::Raw, PathKind::Address] {
+        let entries = many(&mut rng, 2000);
+        for bytes in [0, 500, 20_000, 100_000, 1 << 30] {
+            let cold = memory(path);
+            let effort = Effort { memory: bytes, ..Effort::default() };
+            let warm = Store::init(Box::new(MemoryEngine::new()), settings(path), effort).unwrap();
+            assert_eq!(warm.warm().unwrap(), 0);
+            for (slot, part) in (1..).zip(entries.chunks(500)) {
+                let mut operations: Vec<_> =
+                    part.iter().map(|(key, value)| insert(key, value)).collect();
+                // Some of the block before go.
+                let before = usize::try_from(slot).unwrap() - 1;
+                let gone = entries.chunks(500).take(before).last().unwrap_or(&[]);
+                operations.extend(gone.iter().take(200).map(|(key, _)| delete(key)));
+                let nodes = warm.warm().unwrap();
+                let there = u64::try_from(rows(&warm, CSMT).len()).unwrap();
+                assert!(
+                    nodes <= there && (bytes < 1 << 30 || nodes == there),
+                    "{nodes} of {there}"
+                );
+                for store in [&cold, &warm] {
+                    store.forward(point(slot), &operations).unwrap();
+                }
+                assert_eq!(all_rows(&warm), all_rows(&cold));
+                warm.warm().unwrap();
+                let (key, _) = &entries[500 * (usize::try_from(slot).unwrap() - 1) + 7];
+                let proofs = [&cold, &warm].map(|store| store.view().unwrap().prove(key).unwrap());
+                assert_eq!(proofs[0], proofs[1]);
+            }
+            assert_eq!(warm.verify(&mut |_| {}).unwrap().findings, [""; 0]);
+        }
+    }
+}
+
 #[test]
 fn however_entries_come_in_the_rows_are_the_same() {
     let mut rng = Rng::with_seed(seed::seed("however_entries_come_in_the_rows_are_the_same"));

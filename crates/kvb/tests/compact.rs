@@ -296,3 +296,54 @@ fn order_does_not_fill_the_disk() {
         );
     });
 }
+
+/// Whoever grants more room for what is dead has less copied.
+#[test]
+fn slack_is_room_for_less_copying() {
+    let churn = |slack| {
+        let options = options(false).slack(slack).overlay_min(2048).segment_bytes_max(64 << 10);
+        let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::new());
+        let bucket = Bucket::create_on(disk, Arc::new(SystemEnv), options).unwrap();
+        load(&bucket, 0..20_000, &[7; 100]);
+        let mut rng = Rng::with_seed(1);
+        let mut most = 0;
+        for _ in 0..4000 {
+            let mut batch = Batch::new();
+            (0..50).for_each(|_| drop(batch.put(scattered(rng.u64(..20_000)), [rng.u8(..); 100])));
+            bucket.commit(batch).unwrap();
+            most = most.max(bucket.stats().unwrap().bytes_log);
+        }
+        let live = 20_000 * (48 + 8 + 100);
+        assert!(most < live * u64::from(100 + slack + 30) / 100, "{most} of {live} at {slack}");
+        bucket.stats().unwrap().bytes_moved
+    };
+    let (little, much) = (churn(36), churn(200));
+    assert!(much * 3 < little, "moved {little} bytes, and with room {much}");
+}
+
+/// A scan asks for order among what there is, not among all that will ever come.
+#[test]
+fn order_is_made_once_for_a_scan() {
+    watch::within(LIMIT, "order_is_made_once_for_a_scan", || {
+        let options = options(true).overlay_min(4096).segment_bytes_max(32 << 10);
+        let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::new());
+        let bucket = Bucket::create_on(disk, Arc::new(SystemEnv), options).unwrap();
+        load(&bucket, 0..20_000, &[7; 100]);
+        let there = bucket.stats().unwrap().bytes_log;
+        assert_eq!(bucket.scan("").count(), 20_000);
+        load(&bucket, 20_000..400_000, &[7; 100]);
+        std::thread::sleep(Duration::from_millis(300));
+        let moved = bucket.stats().unwrap().bytes_moved;
+        // Once per doubling of a level, and what was written while it began.
+        assert!(moved < there * 8, "moved {moved} bytes, {there} were there");
+    });
+}
+
+#[test]
+fn slack_has_bounds() {
+    for slack in [0, 35, 401] {
+        let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::new());
+        let made = Bucket::create_on(disk, Arc::new(SystemEnv), options(false).slack(slack));
+        assert!(matches!(made, Err(Error::Invalid(_))), "{slack}");
+    }
+}

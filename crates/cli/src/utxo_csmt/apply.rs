@@ -21,6 +21,8 @@ use crate::{interrupt, show};
 /// Longest line of a file of blocks, and longest file of blocks of Cardano; a chunk has a tenth of that.
 const LINE_MAX: u64 = 256 << 20;
 const FILE_MAX: u64 = 2 << 30;
+/// Bytes of blocks for which it is worth it to read as much of the tree as memory takes, before the first.
+const WARM_FROM: u64 = 64 << 20;
 
 /// Apply blocks from files
 #[derive(Args)]
@@ -76,6 +78,12 @@ impl Apply {
         let store = self.place.open(self.take.effort())?;
         interrupt::listen();
         let start = Instant::now();
+        let sizes = self.files.iter().filter_map(|path| std::fs::metadata(path).ok());
+        if sizes.map(|meta| meta.len()).sum::<u64>() >= WARM_FROM {
+            let bar = Bar::bytes("reading the tree", None, session.common.quiet);
+            store.warm().map_err(because)?;
+            bar.clear();
+        }
         let mut progress = Progress::default();
         for path in &self.files {
             let total = std::fs::metadata(path).ok().filter(|meta| meta.is_file());
