@@ -149,7 +149,11 @@ fn a_bootstrap_that_is_killed_goes_on() {
         assert_eq!(block.code, 0, "{}", block.err);
     };
     assert!(killed > 5, "only {killed} were killed before their end");
-    assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), root.to_string());
+    // Killed right at its end, there is nothing left to go on with.
+    if output.status.success() {
+        assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), root.to_string());
+    }
+    assert_eq!(place.run(&["root", "--db", "db"]).ok().text().trim(), root.to_string());
     place.run(&["verify", "--db", "db"]).ok();
 }
 
