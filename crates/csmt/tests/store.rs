@@ -55,7 +55,7 @@ fn a_store_that_is_warm_is_the_same_store() {
                     part.iter().map(|(key, value)| insert(key, value)).collect();
                 // Some of the block before go.
                 let before = usize::try_from(slot).unwrap() - 1;
-                let gone = entries.chunks(500).take(before).last().unwrap_or(&[]);
+                let gone = entries.chunks(500).take(before).next_back().unwrap_or(&[]);
                 operations.extend(gone.iter().take(200).map(|(key, _)| delete(key)));
                 let nodes = warm.warm().unwrap();
                 let there = u64::try_from(rows(&warm, CSMT).len()).unwrap();

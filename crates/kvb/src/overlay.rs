@@ -11,6 +11,7 @@
 //! - Entries of one hash are few: from [`FLOOD`] on they go to a map under a secret second hash.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use siphasher::sip::SipHasher24;
@@ -72,6 +73,25 @@ pub(crate) enum Lookup<'a> {
     Found(Opened<'a>),
 }
 
+/// Hashes numbers of slots, which nobody can choose.
+#[derive(Debug, Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_usize(usize::from(*byte)));
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        let number = u64::try_from(number).unwrap_or(u64::MAX);
+        self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 #[derive(Debug)]
 struct Flooded {
     entry: AtomicU64,
@@ -90,7 +110,7 @@ pub(crate) struct Overlay {
     /// Entries of records that were moved.
     moved: AtomicU64,
     filter: HashFilter,
-    undo: RwLock<HashMap<usize, u64>>,
+    undo: RwLock<HashMap<usize, u64, BuildHasherDefault<Spread>>>,
     /// Replaced entries by hash.
     history: RwLock<HashMap<u64, Vec<u64>>>,
     /// The segments it names records of, by where they start, and the bytes that died in each before they got any
@@ -371,6 +391,14 @@ impl Overlay {
         self.slots.get(2 * self.home(hash)).map_or(0, |slot| slot.load(Ordering::Relaxed))
     }
 
+    /// Loads the record that a hash's home names, which will be compared with the next one of its key.
+    #[inline]
+    pub(crate) fn touch_named(&self, log: &Log, hash: u64) -> u64 {
+        let (found, entry) = self.slot(self.home(hash));
+        let record = (found == hash).then(|| log.bytes(entry & !DELETE_BIT, 1)).flatten();
+        record.and_then(<[u8]>::first).map_or(0, |byte| u64::from(*byte))
+    }
+
     /// Writer only: names a record unless a newer one of its key has an entry. There must be room. The record was
     /// published long ago.
     pub(crate) fn set_if_newest(&self, log: &Log, hash: u64, entry: u64) -> Result<()> {
@@ -401,8 +429,8 @@ impl Overlay {
             }
             if found == hash {
                 // A record that cannot be read takes no part in this; the lookup that meets it says so.
-                let own = || log.try_record(entry & !DELETE_BIT);
-                let key = own_key.get_or_insert_with(own).as_ref().map(Opened::key);
+                let own = || log.try_key(entry & !DELETE_BIT);
+                let key = own_key.get_or_insert_with(own).as_deref();
                 let known = log.record(before & !DELETE_BIT).ok();
                 if let (Some(key), Some(known)) = (key, known)
                     && known.key() == key

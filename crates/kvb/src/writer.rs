@@ -30,7 +30,7 @@ use crate::unsealed::Unsealed;
 use crate::view::{Segments, View};
 
 /// Overlay entries whose home slots are loaded ahead together.
-const AHEAD: usize = 16;
+const AHEAD: usize = 32;
 
 /// Entries of scratch memory kept from one group to the next.
 const CHANGES_KEPT: usize = 64 << 10;
@@ -382,6 +382,10 @@ impl Core {
             // Independent loads first: their cache misses overlap.
             let touched =
                 chunk.iter().fold(0, |sum: u64, (hash, _)| sum ^ view.active.touch(*hash));
+            std::hint::black_box(touched);
+            let touched = chunk
+                .iter()
+                .fold(0, |sum: u64, (hash, _)| sum ^ view.active.touch_named(&self.log, *hash));
             std::hint::black_box(touched);
             for &(hash, entry) in chunk {
                 view.active.set(&self.log, hash, entry, keep)?;

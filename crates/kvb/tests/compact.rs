@@ -309,7 +309,9 @@ fn slack_is_room_for_less_copying() {
         let mut most = 0;
         for _ in 0..4000 {
             let mut batch = Batch::new();
-            (0..50).for_each(|_| drop(batch.put(scattered(rng.u64(..20_000)), [rng.u8(..); 100])));
+            for _ in 0..50 {
+                batch.put(scattered(rng.u64(..20_000)), [rng.u8(..); 100]);
+            }
             bucket.commit(batch).unwrap();
             most = most.max(bucket.stats().unwrap().bytes_log);
         }
