@@ -30,5 +30,3 @@ cargo test --workspace --locked
 cargo test --locked -p kvb-ledger -p kvb-rubin -p kvb-csmt --all-features
 # The lock-free overlay under every order the memory model allows.
 RUSTFLAGS="--cfg loom" cargo test --locked -p kvb --lib --release --target-dir target/loom overlay_loom
-# Again, alone, for its count of images.
-cargo test --locked -p kvb --test crash -- --nocapture
