@@ -180,7 +180,7 @@ impl Choice {
     pub(crate) fn wants_image(&self) -> bool {
         let known: u64 = self.candidates.iter().map(|one| one.dead).sum();
         // An image costs about a third of the log to write. From a sixteenth of the log, in buckets where that is a segment,
-        // to a seventh.
+        // to a seventh, or a third if much may be dead.
         let least = self.total.saturating_mul((self.worth() - WORTH_MIN + 8).min(40)) / 128;
         self.is_worth_it() && self.hidden > known.max(least)
     }

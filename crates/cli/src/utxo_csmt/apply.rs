@@ -80,9 +80,7 @@ impl Apply {
         let start = Instant::now();
         let sizes = self.files.iter().filter_map(|path| std::fs::metadata(path).ok());
         if sizes.map(|meta| meta.len()).sum::<u64>() >= WARM_FROM {
-            let bar = Bar::bytes("reading the tree", None, session.common.quiet);
             store.warm().map_err(because)?;
-            bar.clear();
         }
         let mut progress = Progress::default();
         for path in &self.files {

@@ -218,7 +218,7 @@ pub(super) struct Verify {
 impl Verify {
     pub(super) fn run(self, session: &mut Session<'_>) -> Done {
         let store = self.place.look()?;
-        let bar = Bar::bytes("verifying", None, session.common.quiet);
+        let bar = Bar::count("nodes", 0, session.common.quiet);
         let check = store.verify(&mut |done| bar.set(done));
         bar.clear();
         let check = check.map_err(because)?;

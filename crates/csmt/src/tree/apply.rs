@@ -122,12 +122,7 @@ impl<'a> Work<'a> {
             [gone, _] => gone == Fate::Gone,
         };
         let left_over = std::mem::take(if is_right { right } else { left });
-        let mut bits = Bits::from(&twig.node.jump);
-        bits.push(is_right);
-        bits.append(&left_over.node.jump);
-        // It is no longer than the path of the entry below it.
-        let jump = bits.finish().unwrap_or_default();
-        *twig = Twig { node: Node { jump, ..left_over.node }, below: left_over.below };
+        *twig = lifted(&twig.node.jump, is_right, left_over);
         Ok(Fate::Changed)
     }
 
@@ -251,12 +246,7 @@ impl<'a> Work<'a> {
             }
             [left, right] => {
                 let is_right = right.is_some();
-                let twig = left.or(right)?;
-                let mut bits = Bits::from(&jump);
-                bits.push(is_right);
-                bits.append(&twig.node.jump);
-                let jump = bits.finish().unwrap_or_default();
-                Some(Twig { node: Node { jump, ..twig.node }, below: twig.below })
+                left.or(right).map(|twig| lifted(&jump, is_right, twig))
             }
         }
     }
@@ -354,6 +344,16 @@ impl<'a> Work<'a> {
         position.truncate(start);
         Ok(built)
     }
+}
+
+/// A node that takes the place of the branch above it, whose jump it gets in front of its own.
+fn lifted(jump: &Path, is_right: bool, twig: Twig) -> Twig {
+    let mut bits = Bits::from(jump);
+    bits.push(is_right);
+    bits.append(&twig.node.jump);
+    // It is no longer than the path of the entry below it.
+    let jump = bits.finish().unwrap_or_default();
+    Twig { node: Node { jump, ..twig.node }, below: twig.below }
 }
 
 /// Paths that begin with that of an entry.
