@@ -82,7 +82,7 @@ fn whoever_finds_it_locked_is_told_by_whom() {
     let start = Instant::now();
     let has_writer = || place.run(&["info", "b.kvb", "--json"]).json()["has_writer"] == true;
     while !has_writer() {
-        assert!(start.elapsed() < Duration::from_secs(20), "the writer does not open the bucket");
+        assert!(start.elapsed() < Duration::from_secs(60), "the writer does not open the bucket");
     }
     for args in writes {
         let ran = place.run(args);
@@ -124,7 +124,7 @@ fn a_load_that_is_interrupted_keeps_what_it_has() {
     });
     let start = Instant::now();
     while Reader::open(place.file("b.kvb")).is_err() {
-        assert!(start.elapsed() < Duration::from_secs(20));
+        assert!(start.elapsed() < Duration::from_secs(60));
     }
     std::thread::sleep(Duration::from_millis(300));
     signal(&load, "-INT");
@@ -150,7 +150,7 @@ fn a_load_that_waits_for_input_can_be_interrupted() {
     let ran = ended(load);
     drop(stdin);
     assert_eq!(ran.code, 130, "{}", ran.err);
-    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(start.elapsed() < Duration::from_secs(30));
 }
 
 #[test]
@@ -406,7 +406,7 @@ fn a_bucket_that_was_not_made_is_not_there() {
     let child = place.start(&["init", "b.kvb", "--index-mb", "4096"]);
     let start = Instant::now();
     while !place.file("b.kvb").exists() {
-        assert!(start.elapsed() < Duration::from_secs(20));
+        assert!(start.elapsed() < Duration::from_secs(60));
     }
     signal(&child, "-INT");
     let ran = ended(child);
@@ -486,7 +486,7 @@ fn watching_shows_what_another_process_writes() {
         if facts["keys"] == 500 && facts["records_per_second"] == 0 {
             break;
         }
-        assert!(start.elapsed() < Duration::from_secs(20), "{facts}");
+        assert!(start.elapsed() < Duration::from_secs(60), "{facts}");
     }
     signal(&watch, "-INT");
     assert!(watch.wait().unwrap().success(), "that is how watching ends");

@@ -221,9 +221,9 @@ fn readers_in_other_processes() {
         first_round(&bucket);
         let readers: Vec<Child> = (0..2).map(|index| spawn_reader(&path, seed ^ index)).collect();
         let end = Instant::now() + Duration::from_secs(6 * seed::rounds());
-        let rounds = write(&bucket, || Instant::now() > end, seed);
-        let stats = bucket.stats().unwrap();
-        assert!(stats.bytes_moved > 0, "nothing was compacted: {stats:?}");
+        // A busy disk can take seconds for the syncs of one round of compaction.
+        let is_moved = || bucket.stats().unwrap().bytes_moved > 0;
+        let rounds = write(&bucket, || Instant::now() > end && is_moved(), seed);
         // Order: whole before it has its name.
         let draft = path.with_extension("draft");
         std::fs::write(&draft, rounds.to_string()).unwrap();

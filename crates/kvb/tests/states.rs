@@ -136,8 +136,10 @@ impl Book {
         self.returned.store(commit, Ordering::SeqCst);
     }
 
+    /// Until the end, and on until a round of compaction has moved something: a busy disk can take
+    /// seconds for the syncs of one.
     fn write(&self, bucket: &Bucket, rng: &mut Rng, end: Instant) {
-        while Instant::now() < end {
+        while Instant::now() < end || bucket.stats().unwrap().bytes_moved == 0 {
             let others = (0..rng.usize(..20)).map(|_| rng.usize(1..KEYS)).collect();
             self.commit(bucket, others, rng);
             if rng.u16(..1000) == 0 {
@@ -309,9 +311,7 @@ fn run(disk: Arc<dyn Disk>, options: Options, seed: u64) {
     let state = state_of(bucket.scan(b""), true);
     let last = book.check_state(&state, "at the end");
     assert_eq!(last, book.returned.load(Ordering::SeqCst));
-    let stats = bucket.stats().unwrap();
-    assert!(stats.bytes_moved > 0, "nothing was compacted: {stats:?}");
-    eprintln!("{last} commits, {} bytes moved", stats.bytes_moved);
+    eprintln!("{last} commits, {} bytes moved", bucket.stats().unwrap().bytes_moved);
 }
 
 #[test]
