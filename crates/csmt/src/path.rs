@@ -210,6 +210,17 @@ impl Bits {
         self.bytes.truncate(self.len.div_ceil(8));
     }
 
+    /// The first so many bits.
+    #[must_use]
+    pub fn first(&self, len: usize) -> Bits {
+        let len = len.min(self.len);
+        let mut bytes: Vec<u8> = self.bytes.iter().take(len.div_ceil(8)).copied().collect();
+        if let Some(last) = bytes.last_mut() {
+            *last &= mask(len);
+        }
+        Bits { bytes, len }
+    }
+
     /// Back to the first so many bits.
     pub fn truncate(&mut self, len: usize) {
         if len < self.len {

@@ -28,8 +28,8 @@ pub use verify::Check;
 pub use view::{Entry, PointFacts, View};
 
 use crate::error::Error;
-use crate::format::node::Form;
 use crate::format::point::Point;
+use crate::format::tuft::Form;
 use crate::hash::Hash;
 use crate::settings::Settings;
 use crate::tree::Tree;

@@ -1,7 +1,7 @@
 //! The tree: entries by their paths, and a node for every branch between them.
 //!
-//! A node is stored under its position, the path of the branch bit that leads to it. It is a branch if and only if there are
-//! rows at both positions behind its jump. So rows, and the root, depend on nothing but the set of entries.
+//! A node is stored for its position, the path of the branch bit that leads to it. It is a branch if and only if there are
+//! nodes at both positions behind its jump. So rows, and the root, depend on nothing but the set of entries.
 //!
 //! Invariants
 //! - Changes of a block are applied together, sorted by path: every node that they touch is hashed once, and written if its row
@@ -10,22 +10,26 @@
 //! - Nodes in memory have either both children there or none.
 
 mod apply;
+mod gather;
 mod grow;
 mod prove;
 mod twig;
+mod walk;
 mod warm;
 
 use ledger::{Batch, Snapshot};
 
 pub(crate) use apply::Change;
 use apply::Fate;
+pub(crate) use gather::Gatherer;
 pub(crate) use grow::{Grower, Progress};
 pub(crate) use prove::{Place, complete, exclude, include};
-pub(crate) use twig::{Nodes, Twig};
+pub(crate) use twig::{Below, Nodes, Twig};
+pub(crate) use walk::nodes;
 
 use crate::error::Error;
-use crate::format::node::Form;
-use crate::hash::{Hash, Node};
+use crate::format::tuft::Form;
+use crate::hash::Hash;
 use crate::path::Bits;
 use crate::tables::CSMT;
 
@@ -66,7 +70,7 @@ impl Tree {
 
     fn read_top(&mut self, nodes: Nodes<'_>) -> Result<(), Error> {
         if !self.is_read {
-            self.top = nodes.at(&Bits::default())?.map(Twig::unknown);
+            self.top = nodes.top()?;
             self.is_read = true;
         }
         Ok(())
@@ -85,10 +89,7 @@ impl Tree {
     ) -> Result<Option<Place<'a>>, Error> {
         let nodes = Nodes::new(snapshot, self.form);
         self.read_top(nodes)?;
-        match &self.top {
-            Some(top) => Place::top(nodes, Some(top)),
-            None => Ok(None),
-        }
+        Ok(self.top.as_ref().map(|top| Place::top(nodes, top)))
     }
 
     /// Applies changes, and adds the rows that become others to a batch. They are sorted by path, and no path is there twice.
@@ -111,7 +112,7 @@ impl Tree {
         let top = self.top.take();
         self.is_read = false;
         let mut work = apply::Work::new(nodes, self.turn, self.threads);
-        let (top, fate) = with_stack_for(changes, || {
+        let (mut top, fate) = with_stack_for(changes, || {
             let mut position = Bits::default();
             match top {
                 Some(mut top) => {
@@ -121,10 +122,10 @@ impl Tree {
                 None => Ok::<_, Error>((work.build(&mut position, changes)?, Fate::Changed)),
             }
         })?;
-        match &top {
-            Some(top) if fate != Fate::Same => put(batch, self.form, &Bits::default(), &top.node),
+        match &mut top {
+            Some(top) if fate != Fate::Same => work.write(&mut Bits::default(), top)?,
             Some(_) => {}
-            None => delete(batch, self.form, &Bits::default()),
+            None => delete(&mut work.batch, self.form, &Bits::default()),
         }
         batch.append(&work.batch);
         self.grown += work.grown;
@@ -168,15 +169,11 @@ fn delete(batch: &mut Batch, form: Form, position: &Bits) {
     };
 }
 
-/// Adds the row of a node to a batch.
-pub(crate) fn put(batch: &mut Batch, form: Form, position: &Bits, node: &Node) {
+/// Adds a row of nodes to a batch.
+fn put(batch: &mut Batch, form: Form, position: &Bits, row: &[u8]) {
     match form {
-        Form::Service => batch.put(CSMT, &form.key(position), &form.value(node)),
-        // The same as of the others, without asking for memory.
-        Form::Packed => batch.put_parts(
-            CSMT,
-            &[&position.head(), position.bytes()],
-            &[&node.jump.head(), node.jump.bytes(), &node.value.0],
-        ),
+        Form::Service => batch.put(CSMT, &form.key(position), row),
+        // The same as of the other, without asking for memory.
+        Form::Packed => batch.put_parts(CSMT, &[&position.head(), position.bytes()], &[row]),
     };
 }

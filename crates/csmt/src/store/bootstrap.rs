@@ -22,7 +22,7 @@ use crate::hash::{Hash, Node};
 use crate::path::{Bits, Path};
 use crate::settings::PathKind;
 use crate::tables::{ARRIVALS, CONFIG, KV, META, ROLLBACKS, WAYS};
-use crate::tree::{Grower, Nodes, Progress as Grown, put};
+use crate::tree::{Gatherer, Grower, Nodes, Progress as Grown};
 
 /// Where it is noted how far a bootstrap came.
 const NOTE: &[u8] = b"bootstrap";
@@ -277,10 +277,11 @@ impl Store {
         progress: &mut dyn FnMut(BootstrapProgress),
     ) -> Result<Note, Error> {
         let mut from = grown.as_ref().map(|grown| grown.last.clone());
+        let mut out = Gatherer::new(self.form);
         let mut grower = match grown {
             Some(grown) => {
                 let snapshot = self.engine.snapshot()?;
-                Grower::resume(grown, |position| Nodes::new(&*snapshot, self.form).at(position))?
+                Grower::resume(grown, |left| out.resume(left, Nodes::new(&*snapshot, self.form)))?
             }
             None => Grower::new(),
         };
@@ -301,7 +302,7 @@ impl Store {
                     && let Some((path, digest)) = entries.next()?
                 {
                     let mut take = |position: &Bits, node: &Node| {
-                        put(&mut batch, self.form, position, node);
+                        out.take(position, node, &mut batch);
                     };
                     grower.push(path, digest, &mut take)?;
                     rows += 1;
@@ -309,7 +310,7 @@ impl Store {
             }
             if rows == 0 {
                 let mut take =
-                    |position: &Bits, node: &Node| put(&mut batch, self.form, position, node);
+                    |position: &Bits, node: &Node| out.take(position, node, &mut batch);
                 let root = grower.finish(&mut take);
                 if done != count {
                     return Err(Error::Inconsistent(format!(
@@ -322,6 +323,7 @@ impl Store {
                 return Ok(note);
             }
             done += rows;
+            out.write_open(&mut batch);
             let grown = grower.progress();
             from = grown.as_ref().map(|grown| grown.last.clone());
             let note = Note::Building { point, count, done, grown };

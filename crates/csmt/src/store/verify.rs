@@ -12,10 +12,10 @@ use super::open::read_config;
 use super::rollback::point_of;
 use crate::error::{Error, hex};
 use crate::format::rollback;
-use crate::hash::{Hash, Node, join};
+use crate::hash::{Hash, join};
 use crate::path::{Bits, Path};
 use crate::tables::{ARRIVALS, CONFIG, CSMT, KV, ROLLBACKS};
-use crate::tree::Nodes;
+use crate::tree::{Below, Nodes, Twig};
 
 /// Findings that are listed; there may be more.
 const FINDINGS: usize = 1000;
@@ -54,12 +54,9 @@ impl Store {
         if leaves != check.entries {
             check.find(format!("there are {} entries and {leaves} leaves", check.entries));
         }
-        let rows = count(&*snapshot, CSMT)?;
-        if rows != check.nodes {
-            check.find(format!(
-                "there are {rows} rows of nodes, and {} are of the tree",
-                check.nodes
-            ));
+        let nodes = self.count_nodes(&*snapshot, &mut check)?;
+        if nodes != check.nodes {
+            check.find(format!("there are {nodes} nodes, and {} are of the tree", check.nodes));
         }
         check_points(&*snapshot, &mut check)?;
         Ok(check)
@@ -74,17 +71,17 @@ impl Store {
     ) -> Result<u64, Error> {
         let nodes = Nodes::new(snapshot, self.form);
         let mut leaves = 0;
-        let mut open: Vec<(Bits, Node)> = Vec::new();
-        match nodes.at(&Bits::default()) {
+        let mut open: Vec<(Bits, Twig)> = Vec::new();
+        match nodes.top() {
             Ok(Some(top)) => {
-                check.root = Some(top.root());
+                check.root = Some(top.node.root());
                 open.push((Bits::default(), top));
             }
             Ok(None) => {}
             Err(error @ Error::Engine(_)) => return Err(error),
             Err(error) => check.find(error.to_string()),
         }
-        while let Some((position, node)) = open.pop() {
+        while let Some((position, Twig { node, below })) = open.pop() {
             check.nodes += 1;
             if check.nodes.is_multiple_of(4096) {
                 progress(check.nodes);
@@ -95,9 +92,14 @@ impl Store {
                 check.find("a node is deeper than a path can be".to_owned());
                 continue;
             };
-            match nodes.sides(&mut base) {
+            let sides = match below {
+                Below::Leaf => Ok(None),
+                Below::Sides(sides) => Ok(Some(sides.twigs)),
+                Below::Unknown => nodes.sides(&mut base, 0),
+            };
+            match sides {
                 Ok(Some([left, right])) => {
-                    if join(&left, &right) != node.value {
+                    if join(&left.node, &right.node) != node.value {
                         check.find(format!(
                             "the branch at {path} has another digest than its sides make"
                         ));
@@ -118,6 +120,19 @@ impl Store {
         }
         progress(check.nodes);
         Ok(leaves)
+    }
+
+    /// How many nodes are in rows, whether the tree has them or not.
+    fn count_nodes(&self, snapshot: &dyn Snapshot, check: &mut Check) -> Result<u64, Error> {
+        let mut nodes = 0;
+        for row in snapshot.scan(CSMT, (Bound::Unbounded, Bound::Unbounded))? {
+            let (key, value) = row?;
+            match self.form.position(&key).and_then(|_| self.form.tuft(&value)) {
+                Ok(tuft) => nodes += tuft.iter().map(|_| 1).sum::<u64>(),
+                Err(wrong) => check.find(Error::damaged(CSMT, &key, wrong).to_string()),
+            }
+        }
+        Ok(nodes)
     }
 
     fn check_leaf(

@@ -8,15 +8,16 @@ use ledger::{Bytes, Snapshot, Table};
 use super::rollback::point_of;
 use super::{State, Store};
 use crate::error::Error;
-use crate::format::node::{self, Form};
+use crate::format::node;
 use crate::format::point::Point;
 use crate::format::rollback;
+use crate::format::tuft::Form;
 use crate::hash::Hash;
-use crate::path::{Bits, Path};
+use crate::path::Path;
 use crate::proof::{Completeness, Exclusion, Inclusion, Leaf};
 use crate::settings::PathKind;
 use crate::tables::{CSMT, KV};
-use crate::tree::{complete, exclude, include};
+use crate::tree::{complete, exclude, include, nodes};
 
 /// An entry: its key and its value.
 pub type Entry = (Vec<u8>, Vec<u8>);
@@ -81,17 +82,16 @@ impl View<'_> {
         table: Table,
     ) -> Result<impl Iterator<Item = Result<(Bytes<'_>, Bytes<'_>), Error>>, Error> {
         let is_packed = table == CSMT && self.form == Form::Packed;
-        let rows = self.snapshot.scan(table, (Bound::Unbounded, Bound::Unbounded))?;
-        Ok(rows.map(move |row| {
-            let (key, value) = row?;
-            if !is_packed {
-                return Ok((key, value));
-            }
-            let damaged = |wrong| Error::damaged(table, &key, wrong);
-            let position = self.form.position(&key).map_err(damaged)?;
-            let node = self.form.node(&value).map_err(damaged)?;
-            Ok((node::key(&Bits::from(&position)).into(), node::value(&node).into()))
-        }))
+        let (plain, packed) = match is_packed {
+            true => (None, Some(nodes(&*self.snapshot))),
+            false => (Some(self.snapshot.scan(table, (Bound::Unbounded, Bound::Unbounded))?), None),
+        };
+        let plain = plain.into_iter().flatten().map(|row| Ok(row?));
+        let packed = packed.into_iter().flatten().map(|node| {
+            let (position, node) = node?;
+            Ok((node::key(&position).into(), node::value(&node).into()))
+        });
+        Ok(plain.chain(packed))
     }
 
     /// The root; none of an empty tree.

@@ -1,10 +1,15 @@
 //! Changes of a block, applied together.
+//!
+//! A row has the nodes of a few depths. Whoever stands highest among them writes it, when everything below is done: the node at the row's
+//! position, or, if there is none, the branch above whose jump leads past it. A node's digest is of all that is below it; so where a node
+//! is as it was, so are the rows of which it is the highest.
 
 use ledger::Batch;
 
 use super::twig::{Below, Nodes, Sides, Twig};
 use super::{delete, put};
 use crate::error::Error;
+use crate::format::tuft::Slot;
 use crate::hash::{Hash, Node, join};
 use crate::path::{Bits, Path};
 
@@ -34,6 +39,8 @@ pub(super) struct Work<'a> {
     pub(super) grown: usize,
     /// Branches above the one that is worked at.
     level: usize,
+    /// A row that is being made.
+    row: Vec<u8>,
 }
 
 /// What became of a node.
@@ -49,7 +56,7 @@ pub(super) enum Fate {
 
 impl<'a> Work<'a> {
     pub(super) fn new(nodes: Nodes<'a>, turn: u32, threads: usize) -> Work<'a> {
-        Work { nodes, turn, threads, batch: Batch::new(), grown: 0, level: 0 }
+        Work { nodes, turn, threads, batch: Batch::new(), grown: 0, level: 0, row: Vec::new() }
     }
 
     /// Applies changes, all of whose paths go through a position, to the node there. The row at the position is the caller's. What is
@@ -81,16 +88,25 @@ impl<'a> Work<'a> {
             return self.split(twig, shared, position, changes);
         }
         position.append(&twig.node.jump);
-        if matches!(twig.below, Below::Unknown)
-            && let Some([left, right]) = self.nodes.sides(position)?
-        {
-            self.grown += size_of::<Sides>() + left.jump.bytes().len() + right.jump.bytes().len();
-            let twigs = [Twig::unknown(left), Twig::unknown(right)];
-            twig.below = Below::Sides(Box::new(Sides { twigs, turn: self.turn }));
-        }
+        self.know(twig, position)?;
         let fate = self.branch(twig, position, changes)?;
         position.truncate(start);
         Ok(fate)
+    }
+
+    /// Reads what is below a node that ends at a base, unless that is known.
+    fn know(&mut self, twig: &mut Twig, base: &mut Bits) -> Result<(), Error> {
+        if matches!(twig.below, Below::Unknown) {
+            twig.below = match self.nodes.sides(base, self.turn)? {
+                Some(twigs) => {
+                    self.grown += size_of::<Sides>();
+                    self.grown += twigs.iter().map(Twig::all_bytes).sum::<usize>();
+                    Below::Sides(Box::new(Sides { twigs, turn: self.turn }))
+                }
+                None => Below::Leaf,
+            };
+        }
+        Ok(())
     }
 
     /// Applies changes to both sides of a branch.
@@ -101,50 +117,152 @@ impl<'a> Work<'a> {
         changes: &[Change],
     ) -> Result<Fate, Error> {
         let Below::Sides(sides) = &mut twig.below else { return beside_a_leaf(changes) };
+        let start = base.len() - twig.node.jump.len();
         let [left, right] = &mut sides.twigs;
         let fates = self.both(left, right, base, changes)?;
         if !fates.contains(&Fate::Gone) {
-            for ((bit, side), fate) in [(false, left), (true, right)].into_iter().zip(fates) {
-                if fate == Fate::Changed {
-                    self.put(base, bit, &side.node);
-                }
-            }
-            return Ok(self.rehash(twig));
+            self.write_sides(start, base, &mut sides.twigs, fates)?;
+            return Ok(self.rehash(twig, start, base));
         }
         // There is no branch any more: what is left on one side moves up.
-        for bit in [false, true] {
-            base.push(bit);
-            delete(&mut self.batch, self.nodes.form, base);
-            base.truncate(base.len() - 1);
-        }
         let is_right = match fates {
-            [Fate::Gone, Fate::Gone] => return Ok(Fate::Gone),
+            [Fate::Gone, Fate::Gone] => {
+                self.clear(start, base);
+                return Ok(Fate::Gone);
+            }
             [gone, _] => gone == Fate::Gone,
         };
         let left_over = std::mem::take(if is_right { right } else { left });
-        *twig = lifted(&twig.node.jump, is_right, left_over);
+        *twig = self.lift(start, base, &twig.node.jump, is_right, left_over)?;
         Ok(Fate::Changed)
     }
 
     /// The digest of a branch whose sides are known.
-    fn rehash(&mut self, twig: &mut Twig) -> Fate {
+    fn rehash(&mut self, twig: &mut Twig, start: usize, base: &Bits) -> Fate {
         let Below::Sides(sides) = &mut twig.below else { return Fate::Same };
         sides.turn = self.turn;
         let [left, right] = &sides.twigs;
         let value = join(&left.node, &right.node);
         let is_same = value == twig.node.value;
         twig.node.value = value;
-        if self.level > LEVELS {
+        // What shares a row with this node is still needed to write that.
+        if self.level > LEVELS && self.row_of_sides(base) > start {
             twig.below = Below::Unknown;
         }
         if is_same { Fate::Same } else { Fate::Changed }
     }
 
-    /// Adds the row of a node beside a branch bit.
-    fn put(&mut self, base: &mut Bits, bit: bool, node: &Node) {
-        base.push(bit);
-        put(&mut self.batch, self.nodes.form, base, node);
-        base.truncate(base.len() - 1);
+    /// How long the position of the row is that has the sides of a branch; longer than the branch if each has its own.
+    fn row_of_sides(&self, base: &Bits) -> usize {
+        self.nodes.form.start(base.len() + 1)
+    }
+
+    /// Writes the rows in which the sides of a branch stand highest. The node above them is at a position of so many bits.
+    fn write_sides(
+        &mut self,
+        start: usize,
+        base: &mut Bits,
+        twigs: &mut [Twig; 2],
+        fates: [Fate; 2],
+    ) -> Result<(), Error> {
+        let (len, row) = (base.len(), self.row_of_sides(base));
+        if row > len {
+            for ((bit, twig), fate) in [false, true].into_iter().zip(twigs).zip(fates) {
+                if fate == Fate::Changed {
+                    base.push(bit);
+                    self.write(base, twig)?;
+                    base.truncate(len);
+                }
+            }
+        } else if row > start && fates.contains(&Fate::Changed) {
+            let slot = Slot::TOP.behind(base.iter().skip(row)).unwrap_or(Slot::TOP);
+            self.row.clear();
+            self.gather_sides(twigs, base, slot)?;
+            put(&mut self.batch, self.nodes.form, &base.first(row), &self.row);
+        }
+        Ok(())
+    }
+
+    /// Writes the row at the position of a node.
+    pub(super) fn write(&mut self, position: &mut Bits, twig: &mut Twig) -> Result<(), Error> {
+        self.row.clear();
+        self.gather(twig, position, Slot::TOP)?;
+        put(&mut self.batch, self.nodes.form, position, &self.row);
+        Ok(())
+    }
+
+    /// Adds a node, and what shares a row with it below it.
+    fn gather(&mut self, twig: &mut Twig, position: &mut Bits, slot: Slot) -> Result<(), Error> {
+        let form = self.nodes.form;
+        form.add(&mut self.row, slot, &twig.node);
+        let Some(branch) = form.branch(slot, &twig.node.jump) else { return Ok(()) };
+        let len = position.len();
+        position.append(&twig.node.jump);
+        self.know(twig, position)?;
+        if let Below::Sides(sides) = &mut twig.below {
+            self.gather_sides(&mut sides.twigs, position, branch)?;
+        }
+        position.truncate(len);
+        Ok(())
+    }
+
+    fn gather_sides(
+        &mut self,
+        twigs: &mut [Twig; 2],
+        base: &mut Bits,
+        branch: Slot,
+    ) -> Result<(), Error> {
+        let len = base.len();
+        for (bit, twig) in [false, true].into_iter().zip(twigs) {
+            base.push(bit);
+            self.gather(twig, base, branch.then(bit))?;
+            base.truncate(len);
+        }
+        Ok(())
+    }
+
+    /// Deletes the rows in which the sides of a branch stood highest.
+    fn clear(&mut self, start: usize, base: &mut Bits) {
+        let (len, row) = (base.len(), self.row_of_sides(base));
+        if row > len {
+            for bit in [false, true] {
+                base.push(bit);
+                delete(&mut self.batch, self.nodes.form, base);
+                base.truncate(len);
+            }
+        } else if row > start {
+            delete(&mut self.batch, self.nodes.form, &base.first(row));
+        }
+    }
+
+    /// What is left on one side of a branch takes its place, and gets its jump in front of its own.
+    fn lift(
+        &mut self,
+        start: usize,
+        base: &mut Bits,
+        jump: &Path,
+        is_right: bool,
+        mut twig: Twig,
+    ) -> Result<Twig, Error> {
+        self.clear(start, base);
+        // What was in one row with it below it may now stand highest there.
+        let len = base.len();
+        base.push(is_right);
+        base.append(&twig.node.jump);
+        let row = self.row_of_sides(base);
+        if row > start && row <= len + 1 {
+            self.know(&mut twig, base)?;
+            if let Below::Sides(sides) = &mut twig.below {
+                self.write_sides(start, base, &mut sides.twigs, [Fate::Changed; 2])?;
+            }
+        }
+        base.truncate(len);
+        let mut bits = Bits::from(jump);
+        bits.push(is_right);
+        bits.append(&twig.node.jump);
+        // It is no longer than the path of the entry below it.
+        twig.node.jump = bits.finish().unwrap_or_default();
+        Ok(twig)
     }
 
     /// An entry whose path everything here begins with can come only if all of that goes.
@@ -220,7 +338,7 @@ impl<'a> Work<'a> {
         self.level -= 1;
         let moved = (fate != Fate::Gone).then_some(moved);
         let sides = if is_right { [built, moved] } else { [moved, built] };
-        let new = self.join(jump, sides, position);
+        let new = self.join(start, jump, sides, position)?;
         position.truncate(start);
         Ok(match new {
             Some(new) => {
@@ -231,22 +349,34 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// What comes of two sides that had no rows where they are now.
-    fn join(&mut self, jump: Path, sides: [Option<Twig>; 2], base: &mut Bits) -> Option<Twig> {
+    /// What comes of two sides that are new where they are.
+    fn join(
+        &mut self,
+        start: usize,
+        jump: Path,
+        sides: [Option<Twig>; 2],
+        base: &mut Bits,
+    ) -> Result<Option<Twig>, Error> {
         match sides {
             [Some(left), Some(right)] => {
-                self.put(base, false, &left.node);
-                self.put(base, true, &right.node);
+                let mut twigs = [left, right];
+                self.write_sides(start, base, &mut twigs, [Fate::Changed; 2])?;
                 self.grown += size_of::<Sides>();
                 let node = Node { jump, value: Hash::default() };
-                let sides = Sides { twigs: [left, right], turn: self.turn };
+                let sides = Sides { twigs, turn: self.turn };
                 let mut twig = Twig { node, below: Below::Sides(Box::new(sides)) };
-                self.rehash(&mut twig);
-                Some(twig)
+                self.rehash(&mut twig, start, base);
+                Ok(Some(twig))
             }
             [left, right] => {
                 let is_right = right.is_some();
-                left.or(right).map(|twig| lifted(&jump, is_right, twig))
+                match left.or(right) {
+                    Some(twig) => self.lift(start, base, &jump, is_right, twig).map(Some),
+                    None => {
+                        self.clear(start, base);
+                        Ok(None)
+                    }
+                }
             }
         }
     }
@@ -340,20 +470,10 @@ impl<'a> Work<'a> {
         };
         let sides = [side(self, false, left)?, side(self, true, right)?];
         self.level -= 1;
-        let built = self.join(jump, sides, position);
+        let built = self.join(start, jump, sides, position)?;
         position.truncate(start);
         Ok(built)
     }
-}
-
-/// A node that takes the place of the branch above it, whose jump it gets in front of its own.
-fn lifted(jump: &Path, is_right: bool, twig: Twig) -> Twig {
-    let mut bits = Bits::from(jump);
-    bits.push(is_right);
-    bits.append(&twig.node.jump);
-    // It is no longer than the path of the entry below it.
-    let jump = bits.finish().unwrap_or_default();
-    Twig { node: Node { jump, ..twig.node }, below: twig.below }
 }
 
 /// Paths that begin with that of an entry.

@@ -10,43 +10,50 @@ use crate::proof::{Completeness, Exclusion, Inclusion, Leaf, Step};
 pub(crate) struct Place<'a> {
     nodes: Nodes<'a>,
     node: Node,
-    twig: Option<&'a Twig>,
+    below: Known<'a>,
     /// Where the node ends: its position and its jump.
     base: Bits,
 }
 
+/// What is known of that which is below a node.
+enum Known<'a> {
+    /// In memory.
+    Kept(&'a Below),
+    /// Read for this.
+    Read(Below),
+}
+
 impl<'a> Place<'a> {
-    /// The top of a tree, if it has any entries.
-    pub(crate) fn top(nodes: Nodes<'a>, twig: Option<&'a Twig>) -> Result<Option<Self>, Error> {
-        let node = match twig {
-            Some(twig) => Some(twig.node.clone()),
-            None => nodes.at(&Bits::default())?,
-        };
-        Ok(node.map(|node| Place { nodes, base: Bits::from(&node.jump), node, twig }))
+    /// The top of a tree.
+    pub(crate) fn top(nodes: Nodes<'a>, top: &'a Twig) -> Self {
+        let node = top.node.clone();
+        Place { nodes, base: Bits::from(&node.jump), node, below: Known::Kept(&top.below) }
     }
 
     /// What is on both sides of it, the left first; none if it is an entry.
     fn sides(&mut self) -> Result<Option<[Place<'a>; 2]>, Error> {
-        let (nodes, twigs) = match self.twig.map(|twig| &twig.below) {
-            Some(Below::Leaf) => return Ok(None),
-            Some(Below::Sides(sides)) => {
+        let read = |twig: Twig| (twig.node, Known::Read(twig.below));
+        let [left, right] = match std::mem::replace(&mut self.below, Known::Kept(&Below::Unknown)) {
+            Known::Kept(Below::Leaf) | Known::Read(Below::Leaf) => return Ok(None),
+            Known::Kept(Below::Sides(sides)) => {
                 let [left, right] = &sides.twigs;
-                ([left.node.clone(), right.node.clone()], [Some(left), Some(right)])
+                [left, right].map(|twig| (twig.node.clone(), Known::Kept(&twig.below)))
             }
-            Some(Below::Unknown) | None => match self.nodes.sides(&mut self.base)? {
-                Some(nodes) => (nodes, [None, None]),
-                None => return Ok(None),
-            },
+            Known::Read(Below::Sides(sides)) => sides.twigs.map(read),
+            Known::Kept(Below::Unknown) | Known::Read(Below::Unknown) => {
+                match self.nodes.sides(&mut self.base, 0)? {
+                    Some(twigs) => twigs.map(read),
+                    None => return Ok(None),
+                }
+            }
         };
-        let [left, right] = nodes;
-        let [left_twig, right_twig] = twigs;
-        let side = |node: Node, twig: Option<&'a Twig>, bit: bool| {
+        let side = |(node, below): (Node, Known<'a>), bit: bool| {
             let mut base = self.base.clone();
             base.push(bit);
             base.append(&node.jump);
-            Place { nodes: self.nodes, node, twig, base }
+            Place { nodes: self.nodes, node, below, base }
         };
-        Ok(Some([side(left, left_twig, false), side(right, right_twig, true)]))
+        Ok(Some([side(left, false), side(right, true)]))
     }
 
     fn step(own: &Place<'_>, other: &Place<'_>) -> Step {

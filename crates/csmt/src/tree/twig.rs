@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ledger::Snapshot;
 
 use crate::error::Error;
-use crate::format::node::Form;
+use crate::format::tuft::{Form, Slot, Tuft};
 use crate::hash::Node;
 use crate::path::{Bits, Path};
 use crate::tables::CSMT;
@@ -22,30 +22,79 @@ impl<'a> Nodes<'a> {
         Nodes { snapshot, form }
     }
 
-    /// The node at a position.
-    pub(crate) fn at(self, position: &Bits) -> Result<Option<Node>, Error> {
+    /// The nodes of a row.
+    pub(crate) fn tuft(self, position: &Bits) -> Result<Option<Tuft>, Error> {
         let key = self.form.key(position);
         let Some(value) = self.snapshot.get(CSMT, &key)? else { return Ok(None) };
-        self.form.node(&value).map(Some).map_err(|wrong| Error::damaged(CSMT, &key, wrong))
+        self.form.tuft(&value).map(Some).map_err(|wrong| Error::damaged(CSMT, &key, wrong))
     }
 
-    /// The nodes on both sides of a branch; none if there is no branch.
-    pub(crate) fn sides(self, base: &mut Bits) -> Result<Option<[Node; 2]>, Error> {
-        let len = base.len();
+    /// The node at the top, and what is stored with it.
+    pub(crate) fn top(self) -> Result<Option<Twig>, Error> {
+        let Some(mut tuft) = self.tuft(&Bits::default())? else { return Ok(None) };
+        self.twig(&mut tuft, Slot::TOP, 0)
+    }
+
+    /// The nodes on both sides of a branch and what is stored with them; none if there is no branch.
+    pub(crate) fn sides(self, base: &mut Bits, turn: u32) -> Result<Option<[Twig; 2]>, Error> {
+        let (len, start) = (base.len(), self.form.start(base.len() + 1));
+        if start <= len {
+            let slot = Slot::TOP.behind(base.iter().skip(start));
+            return match (self.tuft(&base.first(start))?, slot) {
+                (Some(mut tuft), Some(slot)) => self.sides_in(&mut tuft, slot, turn),
+                _ => Ok(None),
+            };
+        }
         let mut side = |bit| {
             base.push(bit);
-            let node = self.at(base);
+            let tuft = self.tuft(base);
             base.truncate(len);
-            node
+            match tuft? {
+                Some(mut tuft) => self.twig(&mut tuft, Slot::TOP, turn),
+                None => Ok(None),
+            }
         };
-        match (side(false)?, side(true)?) {
-            (Some(left), Some(right)) => Ok(Some([left, right])),
-            (None, None) => Ok(None),
-            _ => Err(Error::Inconsistent(format!(
-                "the branch at {} has one side only",
-                base.iter().map(|bit| if bit { '1' } else { '0' }).collect::<String>()
-            ))),
-        }
+        both(side(false)?, side(true)?)
+    }
+
+    /// A node of a tuft, and what is below it there.
+    pub(super) fn twig(
+        self,
+        tuft: &mut Tuft,
+        slot: Slot,
+        turn: u32,
+    ) -> Result<Option<Twig>, Error> {
+        let Some(node) = tuft.take(slot) else { return Ok(None) };
+        let below = match self.form.branch(slot, &node.jump) {
+            None => Below::Unknown,
+            Some(branch) => match self.sides_in(tuft, branch, turn)? {
+                None => Below::Leaf,
+                Some(twigs) => Below::Sides(Box::new(Sides { twigs, turn })),
+            },
+        };
+        Ok(Some(Twig { node, below }))
+    }
+
+    /// Both sides of a branch in a tuft.
+    pub(super) fn sides_in(
+        self,
+        tuft: &mut Tuft,
+        branch: Slot,
+        turn: u32,
+    ) -> Result<Option<[Twig; 2]>, Error> {
+        let left = self.twig(tuft, branch.then(false), turn)?;
+        both(left, self.twig(tuft, branch.then(true), turn)?)
+    }
+}
+
+fn both(left: Option<Twig>, right: Option<Twig>) -> Result<Option<[Twig; 2]>, Error> {
+    match (left, right) {
+        (Some(left), Some(right)) => Ok(Some([left, right])),
+        (None, None) => Ok(None),
+        (Some(one), None) | (None, Some(one)) => Err(Error::Inconsistent(format!(
+            "a branch has one side only, which has the digest {}",
+            one.node.value
+        ))),
     }
 }
 
@@ -75,10 +124,6 @@ pub(crate) struct Sides {
 }
 
 impl Twig {
-    pub(crate) fn unknown(node: Node) -> Twig {
-        Twig { node, below: Below::Unknown }
-    }
-
     pub(crate) fn leaf(node: Node) -> Twig {
         Twig { node, below: Below::Leaf }
     }
@@ -110,6 +155,23 @@ impl Twig {
         match &self.below {
             Below::Sides(_) => own + size_of::<Sides>(),
             _ => own,
+        }
+    }
+
+    /// Bytes of it and of all below it.
+    pub(super) fn all_bytes(&self) -> usize {
+        self.bytes()
+            + match &self.below {
+                Below::Sides(sides) => sides.twigs.iter().map(Twig::all_bytes).sum(),
+                _ => 0,
+            }
+    }
+
+    /// How many nodes it and all below it are.
+    pub(super) fn count(&self) -> u64 {
+        1 + match &self.below {
+            Below::Sides(sides) => sides.twigs.iter().map(Twig::count).sum(),
+            _ => 0,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Nodes read into memory before they are needed, as many as there is memory for.
 //!
-//! Rows are in the order of depth, and both sides of a branch are next to each other. So one look at the table from its front takes the
-//! upper levels in, which are used the most, and where it ends there is nothing half read.
+//! Rows are in the order of depth, and those of both sides of a branch are next to each other. So one look at the table from its front
+//! takes the upper levels in, which are used the most, and where it ends there is nothing half read.
 
 use std::ops::Bound;
 
@@ -10,40 +10,56 @@ use ledger::Snapshot;
 use super::Tree;
 use super::twig::{Below, Nodes, Sides, Twig};
 use crate::error::Error;
-use crate::path::Path;
+use crate::format::tuft::Slot;
+use crate::path::{Bits, Path};
 use crate::tables::CSMT;
 
 impl Tree {
     /// Reads nodes. Gives how many.
     pub(crate) fn warm(&mut self, snapshot: &dyn Snapshot) -> Result<u64, Error> {
         self.forget();
-        self.read_top(Nodes::new(snapshot, self.form))?;
+        let nodes = Nodes::new(snapshot, self.form);
+        self.read_top(nodes)?;
         let Some(top) = &mut self.top else { return Ok(0) };
-        let (mut bytes, mut nodes) = (0, 1);
+        let (mut bytes, mut count) = (top.all_bytes(), top.count());
         let mut left: Option<(Path, Twig)> = None;
         for row in snapshot.scan(CSMT, (Bound::Unbounded, Bound::Unbounded))? {
             let (key, value) = row?;
             let damaged = |wrong| Error::damaged(CSMT, &key, wrong);
-            let position = self.form.position(&key).map_err(damaged)?;
+            let mut position = self.form.position(&key).map_err(damaged)?;
             let Some(last) = position.len().checked_sub(1) else { continue };
-            let twig = Twig::unknown(self.form.node(&value).map_err(damaged)?);
-            if !position.bit(last) {
-                left = Some((position, twig));
-                continue;
-            }
+            let mut tuft = self.form.tuft(&value).map_err(damaged)?;
             // What does not fit together, whoever needs it will find.
-            let Some((beside, left)) = left.take() else { continue };
-            if beside.len() == position.len() && beside.common(0, &position) == last {
-                bytes += left.bytes() + twig.bytes() + size_of::<Sides>();
-                nodes += 2;
-                let sides = Sides { twigs: [left, twig], turn: self.turn };
-                attach(top, &position, last, sides);
-            }
+            let (base, twigs) = match (tuft.branch(), nodes.twig(&mut tuft, Slot::TOP, self.turn)) {
+                (_, Ok(Some(twig))) if position.bit(last) => match left.take() {
+                    Some((beside, left)) if beside.common(0, &position) == last => {
+                        (last, [left, twig])
+                    }
+                    _ => continue,
+                },
+                (_, Ok(Some(twig))) => {
+                    left = Some((position, twig));
+                    continue;
+                }
+                (Some(branch), Ok(None)) => match nodes.sides_in(&mut tuft, branch, self.turn) {
+                    Ok(Some(twigs)) => {
+                        let mut base = Bits::from(&position);
+                        branch.bits().for_each(|bit| base.push(bit));
+                        position = base.finish()?;
+                        (position.len(), twigs)
+                    }
+                    _ => continue,
+                },
+                _ => continue,
+            };
+            bytes += size_of::<Sides>() + twigs.iter().map(Twig::all_bytes).sum::<usize>();
+            count += twigs.iter().map(Twig::count).sum::<u64>();
+            attach(top, &position, base, Sides { twigs, turn: self.turn });
             if bytes >= self.memory / 4 * 3 {
                 break;
             }
         }
-        Ok(nodes)
+        Ok(count)
     }
 }
 

@@ -1,0 +1,213 @@
+//! Rows of `csmt`: a tuft of nodes, those at a position and close below it.
+//!
+//! A block changes a node at every depth of the paths that it touches. Rows of one node each would be fourteen for a change. So the nodes of
+//! three depths share a row, up to seven: five rows for a change, and no more bytes.
+//!
+//! RocksDB has the service's tables, whose tufts have one depth: a node to a row. What is shown of other engines are such rows too.
+
+use alloc::vec::Vec;
+
+use super::node;
+use crate::cbor::Malformed;
+use crate::hash::{Hash, Node, unpacked};
+use crate::path::{Bits, Path};
+
+/// How rows are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// As the service has them.
+    Service,
+    /// Three depths together, and packed.
+    Packed,
+}
+
+/// A place in a tuft: up to two bits behind its position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    len: usize,
+    /// The bits, the last one lowest.
+    bits: usize,
+}
+
+/// Nodes that are stored together, in the order of their paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tuft {
+    nodes: [Option<Node>; SLOTS],
+}
+
+/// Depths of a packed tuft.
+const DEPTHS: usize = 3;
+/// Most nodes of a tuft.
+const SLOTS: usize = (1 << DEPTHS) - 1;
+
+/// All slots in the order of their paths.
+const ALL: [Slot; SLOTS] = {
+    const fn slot(len: usize, bits: usize) -> Slot {
+        Slot { len, bits }
+    }
+    [slot(0, 0), slot(1, 0), slot(2, 0), slot(2, 1), slot(1, 1), slot(2, 2), slot(2, 3)]
+};
+
+impl Slot {
+    /// The tuft's own position.
+    pub const TOP: Slot = Slot { len: 0, bits: 0 };
+
+    /// The place behind some bits; none if they lead out of any tuft.
+    pub fn behind(self, bits: impl Iterator<Item = bool>) -> Option<Slot> {
+        let mut slot = self;
+        for bit in bits {
+            slot = slot.then(bit);
+            if slot.len >= DEPTHS {
+                return None;
+            }
+        }
+        Some(slot)
+    }
+
+    /// The place behind one more bit.
+    #[must_use]
+    pub fn then(self, bit: bool) -> Slot {
+        Slot { len: self.len + 1, bits: self.bits << 1 | usize::from(bit) }
+    }
+
+    /// Its bits.
+    pub fn bits(self) -> impl Iterator<Item = bool> {
+        (0..self.len).rev().map(move |at| self.bits >> at & 1 == 1)
+    }
+
+    /// How many bits it is below the tuft's position.
+    pub fn depth(self) -> usize {
+        self.len
+    }
+
+    /// Which one it is in the order of paths.
+    fn number(self) -> usize {
+        match self.len {
+            0 => 0,
+            1 => 1 + 3 * self.bits,
+            _ => 2 + 3 * (self.bits >> 1) + (self.bits & 1),
+        }
+    }
+}
+
+impl Form {
+    /// Depths of a tuft.
+    pub fn depths(self) -> usize {
+        match self {
+            Form::Service => 1,
+            Form::Packed => DEPTHS,
+        }
+    }
+
+    /// How long the position of the tuft is that has the nodes of a depth.
+    pub fn start(self, depth: usize) -> usize {
+        depth - depth % self.depths()
+    }
+
+    /// The branch below a node at a place, if its sides are in the same tuft.
+    pub fn branch(self, slot: Slot, jump: &Path) -> Option<Slot> {
+        (slot.len + jump.len() + 1 < self.depths()).then(|| slot.behind(jump.bits())).flatten()
+    }
+
+    /// The key of a tuft's position.
+    pub fn key(self, position: &Bits) -> Vec<u8> {
+        match self {
+            Form::Service => node::key(position),
+            Form::Packed => [&position.head(), position.bytes()].concat(),
+        }
+    }
+
+    /// The position of a key.
+    pub fn position(self, key: &[u8]) -> Result<Path, Malformed> {
+        match self {
+            Form::Service => node::position(key),
+            Form::Packed => unpacked(key)
+                .filter(|path| path.len().is_multiple_of(DEPTHS))
+                .ok_or(Malformed { at: 0, wrong: "this should be the packed path of a tuft" }),
+        }
+    }
+
+    /// Adds a node to the bytes of a tuft, which are empty at first. They come in the order of their paths.
+    pub fn add(self, bytes: &mut Vec<u8>, slot: Slot, node: &Node) {
+        match self {
+            Form::Service => bytes.extend_from_slice(&node::value(node)),
+            Form::Packed => {
+                if bytes.is_empty() {
+                    bytes.push(0);
+                }
+                if let Some(there) = bytes.first_mut() {
+                    *there |= 1 << slot.number();
+                }
+                bytes.extend_from_slice(&node.jump.head());
+                bytes.extend_from_slice(node.jump.bytes());
+                bytes.extend_from_slice(&node.value.0);
+            }
+        }
+    }
+
+    /// The nodes of a tuft's bytes.
+    pub fn tuft(self, bytes: &[u8]) -> Result<Tuft, Malformed> {
+        let mut tuft = Tuft::default();
+        match self {
+            Form::Service => tuft.add(Slot::TOP, node::node(bytes)?),
+            Form::Packed => {
+                let wrong = |rest: &[u8], wrong| Malformed { at: bytes.len() - rest.len(), wrong };
+                let (there, mut rest) = bytes
+                    .split_first()
+                    .filter(|(there, _)| (1..1 << SLOTS).contains(*there))
+                    .ok_or_else(|| wrong(bytes, "this should tell which nodes there are"))?;
+                for slot in ALL.into_iter().filter(|slot| there >> slot.number() & 1 == 1) {
+                    let (node, behind) =
+                        take(rest).ok_or_else(|| wrong(rest, "this should be a packed node"))?;
+                    tuft.add(slot, node);
+                    rest = behind;
+                }
+                if !rest.is_empty() {
+                    return Err(wrong(rest, "nothing should be behind the last node"));
+                }
+            }
+        }
+        Ok(tuft)
+    }
+}
+
+/// A packed node, and what is behind it.
+fn take(bytes: &[u8]) -> Option<(Node, &[u8])> {
+    let (head, _) = bytes.split_first_chunk::<2>()?;
+    let bits = usize::from(u16::from_be_bytes(*head));
+    let (jump, rest) = bytes.split_at_checked(2 + bits.div_ceil(8))?;
+    let (value, rest) = rest.split_first_chunk()?;
+    Some((Node { jump: unpacked(jump)?, value: Hash(*value) }, rest))
+}
+
+impl Tuft {
+    /// Adds a node.
+    pub fn add(&mut self, slot: Slot, node: Node) {
+        if let Some(place) = self.nodes.get_mut(slot.number()) {
+            *place = Some(node);
+        }
+    }
+
+    /// Takes a node out.
+    pub fn take(&mut self, slot: Slot) -> Option<Node> {
+        self.nodes.get_mut(slot.number())?.take()
+    }
+
+    /// The nodes, in the order of their paths.
+    pub fn iter(&self) -> impl Iterator<Item = (Slot, &Node)> {
+        ALL.into_iter().zip(&self.nodes).filter_map(|(slot, node)| Some((slot, node.as_ref()?)))
+    }
+
+    /// The highest branch of a tuft without a node at its own position.
+    pub fn branch(&self) -> Option<Slot> {
+        let (first, _) = self.iter().min_by_key(|(slot, _)| slot.len)?;
+        Some(Slot { len: first.len.checked_sub(1)?, bits: first.bits >> 1 })
+    }
+
+    /// Its bytes.
+    pub fn to_bytes(&self, form: Form) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.iter().for_each(|(slot, node)| form.add(&mut bytes, slot, node));
+        bytes
+    }
+}
