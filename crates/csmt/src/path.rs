@@ -244,7 +244,12 @@ impl Bits {
 
     /// The bits, from the first on.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = bool> + '_ {
-        (0..self.len)
+        self.iter_from(0)
+    }
+
+    /// The bits from one on.
+    pub fn iter_from(&self, from: usize) -> impl ExactSizeIterator<Item = bool> + '_ {
+        (from..self.len)
             .map(|at| self.bytes.get(at / 8).is_some_and(|byte| byte & (0x80 >> (at % 8)) != 0))
     }
 

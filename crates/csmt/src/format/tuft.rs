@@ -27,6 +27,8 @@ pub struct Slot {
     len: usize,
     /// The bits, the last one lowest.
     bits: usize,
+    /// How many depths the tuft has.
+    depths: usize,
 }
 
 /// Nodes that are stored together, in the order of their paths.
@@ -43,31 +45,22 @@ const SLOTS: usize = (1 << DEPTHS) - 1;
 /// All slots in the order of their paths.
 const ALL: [Slot; SLOTS] = {
     const fn slot(len: usize, bits: usize) -> Slot {
-        Slot { len, bits }
+        Slot { len, bits, depths: DEPTHS }
     }
     [slot(0, 0), slot(1, 0), slot(2, 0), slot(2, 1), slot(1, 1), slot(2, 2), slot(2, 3)]
 };
 
 impl Slot {
-    /// The tuft's own position.
-    pub const TOP: Slot = Slot { len: 0, bits: 0 };
-
-    /// The place behind some bits; none if they lead out of any tuft.
-    pub fn behind(self, bits: impl Iterator<Item = bool>) -> Option<Slot> {
-        let mut slot = self;
-        for bit in bits {
-            slot = slot.then(bit);
-            if slot.len >= DEPTHS {
-                return None;
-            }
-        }
-        Some(slot)
-    }
-
     /// The place behind one more bit.
     #[must_use]
     pub fn then(self, bit: bool) -> Slot {
-        Slot { len: self.len + 1, bits: self.bits << 1 | usize::from(bit) }
+        Slot { len: self.len + 1, bits: self.bits << 1 | usize::from(bit), ..self }
+    }
+
+    /// The branch at the end of a jump from here, if its sides are in this tuft.
+    pub fn branch(self, jump: &Path) -> Option<Slot> {
+        let is_inside = self.len + jump.len() + 1 < self.depths;
+        is_inside.then(|| jump.bits().fold(self, Slot::then))
     }
 
     /// Its bits.
@@ -91,7 +84,7 @@ impl Slot {
 }
 
 impl Form {
-    /// Depths of a tuft.
+    /// Depths of a tuft but the top one.
     pub fn depths(self) -> usize {
         match self {
             Form::Service => 1,
@@ -99,14 +92,20 @@ impl Form {
         }
     }
 
-    /// How long the position of the tuft is that has the nodes of a depth.
+    /// How long the position of the tuft is that has the nodes of a depth. The top of the tree has a tuft for itself: so outputs of one
+    /// address, which part behind 256 bits or later, have the two depths below that in one tuft.
     pub fn start(self, depth: usize) -> usize {
-        depth - depth % self.depths()
+        match depth.checked_sub(1) {
+            Some(above) => depth - above % self.depths(),
+            None => 0,
+        }
     }
 
-    /// The branch below a node at a place, if its sides are in the same tuft.
-    pub fn branch(self, slot: Slot, jump: &Path) -> Option<Slot> {
-        (slot.len + jump.len() + 1 < self.depths()).then(|| slot.behind(jump.bits())).flatten()
+    /// The place of a node in its tuft.
+    pub fn slot(self, position: &Bits) -> Slot {
+        let start = self.start(position.len());
+        let top = Slot { len: 0, bits: 0, depths: if start == 0 { 1 } else { self.depths() } };
+        position.iter_from(start).fold(top, Slot::then)
     }
 
     /// The key of a tuft's position.
@@ -122,7 +121,7 @@ impl Form {
         match self {
             Form::Service => node::position(key),
             Form::Packed => unpacked(key)
-                .filter(|path| path.len().is_multiple_of(DEPTHS))
+                .filter(|path| self.start(path.len()) == path.len())
                 .ok_or(Malformed { at: 0, wrong: "this should be the packed path of a tuft" }),
         }
     }
@@ -149,7 +148,7 @@ impl Form {
     pub fn tuft(self, bytes: &[u8]) -> Result<Tuft, Malformed> {
         let mut tuft = Tuft::default();
         match self {
-            Form::Service => tuft.add(Slot::TOP, node::node(bytes)?),
+            Form::Service => tuft.add(self.slot(&Bits::default()), node::node(bytes)?),
             Form::Packed => {
                 let wrong = |rest: &[u8], wrong| Malformed { at: bytes.len() - rest.len(), wrong };
                 let (there, mut rest) = bytes
@@ -201,7 +200,7 @@ impl Tuft {
     /// The highest branch of a tuft without a node at its own position.
     pub fn branch(&self) -> Option<Slot> {
         let (first, _) = self.iter().min_by_key(|(slot, _)| slot.len)?;
-        Some(Slot { len: first.len.checked_sub(1)?, bits: first.bits >> 1 })
+        Some(Slot { len: first.len.checked_sub(1)?, bits: first.bits >> 1, ..first })
     }
 
     /// Its bytes.

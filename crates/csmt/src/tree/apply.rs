@@ -9,7 +9,6 @@ use ledger::Batch;
 use super::twig::{Below, Nodes, Sides, Twig};
 use super::{delete, put};
 use crate::error::Error;
-use crate::format::tuft::Slot;
 use crate::hash::{Hash, Node, join};
 use crate::path::{Bits, Path};
 
@@ -175,9 +174,8 @@ impl<'a> Work<'a> {
                 }
             }
         } else if row > start && fates.contains(&Fate::Changed) {
-            let slot = Slot::TOP.behind(base.iter().skip(row)).unwrap_or(Slot::TOP);
             self.row.clear();
-            self.gather_sides(twigs, base, slot)?;
+            self.gather_sides(twigs, base)?;
             put(&mut self.batch, self.nodes.form, &base.first(row), &self.row);
         }
         Ok(())
@@ -186,36 +184,33 @@ impl<'a> Work<'a> {
     /// Writes the row at the position of a node.
     pub(super) fn write(&mut self, position: &mut Bits, twig: &mut Twig) -> Result<(), Error> {
         self.row.clear();
-        self.gather(twig, position, Slot::TOP)?;
+        self.gather(twig, position)?;
         put(&mut self.batch, self.nodes.form, position, &self.row);
         Ok(())
     }
 
     /// Adds a node, and what shares a row with it below it.
-    fn gather(&mut self, twig: &mut Twig, position: &mut Bits, slot: Slot) -> Result<(), Error> {
-        let form = self.nodes.form;
-        form.add(&mut self.row, slot, &twig.node);
-        let Some(branch) = form.branch(slot, &twig.node.jump) else { return Ok(()) };
+    fn gather(&mut self, twig: &mut Twig, position: &mut Bits) -> Result<(), Error> {
+        let slot = self.nodes.form.slot(position);
+        self.nodes.form.add(&mut self.row, slot, &twig.node);
+        if slot.branch(&twig.node.jump).is_none() {
+            return Ok(());
+        }
         let len = position.len();
         position.append(&twig.node.jump);
         self.know(twig, position)?;
         if let Below::Sides(sides) = &mut twig.below {
-            self.gather_sides(&mut sides.twigs, position, branch)?;
+            self.gather_sides(&mut sides.twigs, position)?;
         }
         position.truncate(len);
         Ok(())
     }
 
-    fn gather_sides(
-        &mut self,
-        twigs: &mut [Twig; 2],
-        base: &mut Bits,
-        branch: Slot,
-    ) -> Result<(), Error> {
+    fn gather_sides(&mut self, twigs: &mut [Twig; 2], base: &mut Bits) -> Result<(), Error> {
         let len = base.len();
         for (bit, twig) in [false, true].into_iter().zip(twigs) {
             base.push(bit);
-            self.gather(twig, base, branch.then(bit))?;
+            self.gather(twig, base)?;
             base.truncate(len);
         }
         Ok(())

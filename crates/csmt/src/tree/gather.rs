@@ -5,7 +5,7 @@ use ledger::Batch;
 use super::put;
 use super::twig::Nodes;
 use crate::error::Error;
-use crate::format::tuft::{Form, Slot, Tuft};
+use crate::format::tuft::{Form, Tuft};
 use crate::hash::Node;
 use crate::path::Bits;
 
@@ -26,7 +26,7 @@ impl Gatherer {
     /// node. The highest is to be asked for first.
     pub(crate) fn resume(&mut self, left: &Bits, nodes: Nodes<'_>) -> Result<Option<Node>, Error> {
         let start = self.form.start(left.len());
-        let slot = Slot::TOP.behind(left.iter().skip(start)).unwrap_or(Slot::TOP);
+        let slot = self.form.slot(left);
         let find = |tuft: &Tuft| tuft.clone().take(slot);
         if let Some((_, tuft)) = self.open.last().filter(|(row, _)| row.len() == start) {
             return Ok(find(tuft));
@@ -51,7 +51,7 @@ impl Gatherer {
         if self.open.last().is_none_or(|(row, _)| row.len() < start) {
             self.open.push((position.first(start), Tuft::default()));
         }
-        let slot = Slot::TOP.behind(position.iter().skip(start)).unwrap_or(Slot::TOP);
+        let slot = self.form.slot(position);
         if let Some((_, tuft)) = self.open.last_mut() {
             tuft.add(slot, node.clone());
         }

@@ -31,28 +31,33 @@ impl<'a> Nodes<'a> {
 
     /// The node at the top, and what is stored with it.
     pub(crate) fn top(self) -> Result<Option<Twig>, Error> {
-        let Some(mut tuft) = self.tuft(&Bits::default())? else { return Ok(None) };
-        self.twig(&mut tuft, Slot::TOP, 0)
+        let top = Bits::default();
+        let Some(mut tuft) = self.tuft(&top)? else { return Ok(None) };
+        self.twig(&mut tuft, self.form.slot(&top), 0)
     }
 
     /// The nodes on both sides of a branch and what is stored with them; none if there is no branch.
     pub(crate) fn sides(self, base: &mut Bits, turn: u32) -> Result<Option<[Twig; 2]>, Error> {
         let (len, start) = (base.len(), self.form.start(base.len() + 1));
-        if start <= len {
-            let slot = Slot::TOP.behind(base.iter().skip(start));
-            return match (self.tuft(&base.first(start))?, slot) {
-                (Some(mut tuft), Some(slot)) => self.sides_in(&mut tuft, slot, turn),
-                _ => Ok(None),
-            };
-        }
+        let mut shared = match start <= len {
+            true => match self.tuft(&base.first(start))? {
+                Some(tuft) => Some(tuft),
+                None => return Ok(None),
+            },
+            false => None,
+        };
         let mut side = |bit| {
             base.push(bit);
-            let tuft = self.tuft(base);
+            let slot = self.form.slot(base);
+            let twig = match &mut shared {
+                Some(tuft) => self.twig(tuft, slot, turn),
+                None => self.tuft(base).and_then(|tuft| match tuft {
+                    Some(mut tuft) => self.twig(&mut tuft, slot, turn),
+                    None => Ok(None),
+                }),
+            };
             base.truncate(len);
-            match tuft? {
-                Some(mut tuft) => self.twig(&mut tuft, Slot::TOP, turn),
-                None => Ok(None),
-            }
+            twig
         };
         both(side(false)?, side(true)?)
     }
@@ -65,7 +70,7 @@ impl<'a> Nodes<'a> {
         turn: u32,
     ) -> Result<Option<Twig>, Error> {
         let Some(node) = tuft.take(slot) else { return Ok(None) };
-        let below = match self.form.branch(slot, &node.jump) {
+        let below = match slot.branch(&node.jump) {
             None => Below::Unknown,
             Some(branch) => match self.sides_in(tuft, branch, turn)? {
                 None => Below::Leaf,

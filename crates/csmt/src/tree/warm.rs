@@ -10,7 +10,6 @@ use ledger::Snapshot;
 use super::Tree;
 use super::twig::{Below, Nodes, Sides, Twig};
 use crate::error::Error;
-use crate::format::tuft::Slot;
 use crate::path::{Bits, Path};
 use crate::tables::CSMT;
 
@@ -30,7 +29,8 @@ impl Tree {
             let Some(last) = position.len().checked_sub(1) else { continue };
             let mut tuft = self.form.tuft(&value).map_err(damaged)?;
             // What does not fit together, whoever needs it will find.
-            let (base, twigs) = match (tuft.branch(), nodes.twig(&mut tuft, Slot::TOP, self.turn)) {
+            let slot = self.form.slot(&Bits::from(&position));
+            let (base, twigs) = match (tuft.branch(), nodes.twig(&mut tuft, slot, self.turn)) {
                 (_, Ok(Some(twig))) if position.bit(last) => match left.take() {
                     Some((beside, left)) if beside.common(0, &position) == last => {
                         (last, [left, twig])
