@@ -22,6 +22,7 @@ use crate::format::lineage::Lineage;
 use crate::format::roster::{NAMED_LOG, NamedExtent, SegmentEntry};
 use crate::format::segment::Kind;
 use crate::image::{Image, ImagePlace};
+use crate::mount::named_extent;
 use crate::sealed::{Hold, Sealed};
 use crate::segment::write_passive;
 use crate::unsealed::Unsealed;
@@ -33,6 +34,9 @@ use zerocopy::little_endian::{U32, U64};
 
 /// Extents kept ready for the log. One is for deletes on a full disk.
 pub(crate) const RESERVE: usize = 4;
+/// An extent in reserve is too small when the log would take one so many times larger: batches would not fit, and each would ask for an
+/// extent of its own.
+const OUTGROWN: u64 = 4;
 /// A smaller free extent is not worth an output of compaction.
 pub(crate) const OUTPUT_PAGES_MIN: u64 = 4;
 /// Smallest log extent after the first, in bytes.
@@ -270,10 +274,16 @@ impl Keeper {
 
     /// Seals what is full, refills the reserve, and writes a checkpoint if anything changed.
     pub(crate) fn tend(&mut self, core: &Core) -> Result<()> {
+        let least = self.next_segment_pages(core) / OUTGROWN;
         let (mut segments, ready) = {
             let mut supply = core.lock_supply();
             supply.drawn = false;
-            (supply.sealing.iter().cloned().collect::<Vec<_>>(), supply.reserve.len())
+            let ready = supply
+                .reserve
+                .iter()
+                .filter(|named| named_extent(named).page_count >= least)
+                .count();
+            (supply.sealing.iter().cloned().collect::<Vec<_>>(), ready)
         };
         let mut freed = Vec::new();
         for segment in &segments {
@@ -300,7 +310,7 @@ impl Keeper {
         }
         if !segments.is_empty() || !fresh.is_empty() {
             self.note_log_bytes(core);
-            self.checkpoint(core)?;
+            freed.extend(self.checkpoint_without_outgrown(core, least, fresh.len())?);
         }
         for extent in freed {
             self.space.give_back(extent);
@@ -315,6 +325,32 @@ impl Keeper {
         drop(supply);
         core.supply_changed.notify_all();
         Ok(())
+    }
+
+    /// Writes a checkpoint that does not name extents any more which the log has outgrown, as far as fresh ones take their place. Gives
+    /// what they leave.
+    fn checkpoint_without_outgrown(
+        &mut self,
+        core: &Core,
+        least: u64,
+        fresh: usize,
+    ) -> Result<Vec<Extent>> {
+        let mut outgrown = Vec::new();
+        let mut supply = core.lock_supply();
+        while supply.reserve.len() + fresh > RESERVE
+            && let Some(at) =
+                supply.reserve.iter().position(|named| named_extent(named).page_count < least)
+        {
+            outgrown.extend(supply.reserve.remove(at));
+        }
+        drop(supply);
+        self.named.retain(|named| !outgrown.iter().any(|gone| gone.seg_id == named.seg_id));
+        if let Err(error) = self.checkpoint(core) {
+            self.named.extend(&outgrown);
+            core.lock_supply().reserve.extend(outgrown);
+            return Err(error);
+        }
+        Ok(outgrown.iter().map(named_extent).collect())
     }
 
     /// Seals a segment and adds it to the table; gives what is left of its extent.

@@ -309,8 +309,7 @@ impl Store {
                 }
             }
             if rows == 0 {
-                let mut take =
-                    |position: &Bits, node: &Node| out.take(position, node, &mut batch);
+                let mut take = |position: &Bits, node: &Node| out.take(position, node, &mut batch);
                 let root = grower.finish(&mut take);
                 if done != count {
                     return Err(Error::Inconsistent(format!(

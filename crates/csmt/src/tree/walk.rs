@@ -45,7 +45,8 @@ impl Walk<'_> {
             }
             if self.rows.is_none() {
                 let (from, to) = (length(self.start), length(self.start + 1));
-                let from = from.as_ref().map_or(Bound::Unbounded, |from| Bound::Included(&from[..]));
+                let from =
+                    from.as_ref().map_or(Bound::Unbounded, |from| Bound::Included(&from[..]));
                 let to = to.as_ref().map_or(Bound::Unbounded, |to| Bound::Excluded(&to[..]));
                 self.rows = Some(self.snapshot.scan(CSMT, (from, to))?);
             }
