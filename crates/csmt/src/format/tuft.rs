@@ -38,17 +38,9 @@ pub struct Tuft {
 }
 
 /// Depths of a packed tuft.
-const DEPTHS: usize = 3;
+const DEPTHS: usize = 4;
 /// Most nodes of a tuft.
 const SLOTS: usize = (1 << DEPTHS) - 1;
-
-/// All slots in the order of their paths.
-const ALL: [Slot; SLOTS] = {
-    const fn slot(len: usize, bits: usize) -> Slot {
-        Slot { len, bits, depths: DEPTHS }
-    }
-    [slot(0, 0), slot(1, 0), slot(2, 0), slot(2, 1), slot(1, 1), slot(2, 2), slot(2, 3)]
-};
 
 impl Slot {
     /// The place behind one more bit.
@@ -73,13 +65,21 @@ impl Slot {
         self.len
     }
 
-    /// Which one it is in the order of paths.
+    /// Which one it is in the order of paths: a step to the left passes the node itself, one to the right also all that is left of it.
     fn number(self) -> usize {
-        match self.len {
-            0 => 0,
-            1 => 1 + 3 * self.bits,
-            _ => 2 + 3 * (self.bits >> 1) + (self.bits & 1),
+        (1..).zip(self.bits()).map(|(depth, bit)| if bit { 1 << (DEPTHS - depth) } else { 1 }).sum()
+    }
+
+    /// The slot with a number.
+    fn numbered(mut number: usize) -> Slot {
+        let mut slot = Slot { len: 0, bits: 0, depths: DEPTHS };
+        while number > 0 {
+            let right = 1 << (DEPTHS - 1 - slot.len);
+            let is_right = number >= right;
+            number -= if is_right { right } else { 1 };
+            slot = slot.then(is_right);
         }
+        slot
     }
 }
 
@@ -132,10 +132,10 @@ impl Form {
             Form::Service => bytes.extend_from_slice(&node::value(node)),
             Form::Packed => {
                 if bytes.is_empty() {
-                    bytes.push(0);
+                    bytes.extend_from_slice(&[0; 2]);
                 }
-                if let Some(there) = bytes.first_mut() {
-                    *there |= 1 << slot.number();
+                if let Some(there) = bytes.first_chunk_mut() {
+                    *there = (u16::from_be_bytes(*there) | 1 << slot.number()).to_be_bytes();
                 }
                 bytes.extend_from_slice(&node.jump.head());
                 bytes.extend_from_slice(node.jump.bytes());
@@ -152,13 +152,14 @@ impl Form {
             Form::Packed => {
                 let wrong = |rest: &[u8], wrong| Malformed { at: bytes.len() - rest.len(), wrong };
                 let (there, mut rest) = bytes
-                    .split_first()
-                    .filter(|(there, _)| (1..1 << SLOTS).contains(*there))
+                    .split_first_chunk()
+                    .map(|(there, rest)| (u16::from_be_bytes(*there), rest))
+                    .filter(|(there, _)| (1..1 << SLOTS).contains(there))
                     .ok_or_else(|| wrong(bytes, "this should tell which nodes there are"))?;
-                for slot in ALL.into_iter().filter(|slot| there >> slot.number() & 1 == 1) {
+                for number in (0..SLOTS).filter(|number| there >> number & 1 == 1) {
                     let (node, behind) =
                         take(rest).ok_or_else(|| wrong(rest, "this should be a packed node"))?;
-                    tuft.add(slot, node);
+                    tuft.add(Slot::numbered(number), node);
                     rest = behind;
                 }
                 if !rest.is_empty() {
@@ -194,7 +195,8 @@ impl Tuft {
 
     /// The nodes, in the order of their paths.
     pub fn iter(&self) -> impl Iterator<Item = (Slot, &Node)> {
-        ALL.into_iter().zip(&self.nodes).filter_map(|(slot, node)| Some((slot, node.as_ref()?)))
+        let nodes = self.nodes.iter().enumerate();
+        nodes.filter_map(|(number, node)| Some((Slot::numbered(number), node.as_ref()?)))
     }
 
     /// The highest branch of a tuft without a node at its own position.
