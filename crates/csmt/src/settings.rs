@@ -3,7 +3,7 @@
 use crate::address::address;
 use crate::error::{Error, hex};
 use crate::hash::Hash;
-use crate::path::{Bits, Path};
+use crate::path::Path;
 
 /// Blocks that can be taken back unless somebody says otherwise: what Cardano's mainnet has.
 pub const K: u32 = 2160;
@@ -27,18 +27,6 @@ impl PathKind {
         }
     }
 
-    /// What is in front of the bits of the key.
-    pub fn prefix(self, key: &[u8], value: &[u8]) -> Result<Path, Error> {
-        match self {
-            PathKind::Raw => Ok(Path::default()),
-            PathKind::Address => {
-                let address = address(value)
-                    .map_err(|wrong| Error::Address { key: hex(key), wrong: wrong.wrong })?;
-                Ok(PathKind::of_address(address))
-            }
-        }
-    }
-
     /// What all outputs of an address begin with.
     pub fn of_address(address: &[u8]) -> Path {
         // 256 bits are never too many.
@@ -50,9 +38,16 @@ impl PathKind {
         if key.is_empty() {
             return Err(Error::EmptyKey);
         }
-        let mut bits = Bits::from(&self.prefix(key, value)?);
-        bits.append(&Path::of_bytes(key)?);
-        Ok(bits.finish()?)
+        Ok(match self {
+            PathKind::Raw => Path::of_bytes(key)?,
+            PathKind::Address => {
+                let address = address(value)
+                    .map_err(|wrong| Error::Address { key: hex(key), wrong: wrong.wrong })?;
+                let bytes = [Hash::of(address).as_bytes(), key].concat();
+                let len = 8 * bytes.len();
+                Path::new(bytes, len)?
+            }
+        })
     }
 
     /// The key at the end of the path of an entry.

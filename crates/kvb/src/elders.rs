@@ -18,13 +18,18 @@ const FOUND_MAX: usize = 4 << 20;
 /// In a run with so many entries for each hash, its filter is asked first.
 const SPARSE: usize = 64;
 
+/// Stands for a hash that was looked for, whether it was found or not.
+const LOOKED_FOR: u32 = u32::MAX;
+
 /// Where hashes were found.
 #[derive(Debug, Default)]
 pub(crate) struct Elders {
-    /// The hashes that were looked for, in order.
-    hashes: Vec<u64>,
-    /// Hashes and numbers of segments that have them, in order.
+    /// Hashes and numbers of segments that have them, in order. Behind those of a hash is a mark that it was looked for.
     found: Vec<(u64, u32)>,
+    /// Where in that list the hashes begin whose highest bits are a number.
+    starts: Vec<usize>,
+    /// Bits below those.
+    shift: u32,
     /// Segments that may have any.
     unknown: Vec<u32>,
 }
@@ -39,36 +44,56 @@ impl Elders {
         segments: impl Iterator<Item = &'a Arc<Sealed>>,
     ) -> Elders {
         let Some(hashes) = hashes_of(log, fixed, victims) else { return Elders::default() };
-        let mut elders = Elders { hashes, ..Elders::default() };
-        if elders.hashes.is_empty() {
-            return elders;
+        let mut found: Vec<(u64, u32)> = hashes.iter().map(|hash| (*hash, LOOKED_FOR)).collect();
+        let mut unknown = Vec::new();
+        if hashes.is_empty() {
+            return Elders::default();
         }
         for (number, segment) in (0..).zip(segments) {
             match segment.run(log, fixed).and_then(|run| Some((run, run.entries(log)?))) {
                 Some((run, entries)) => {
-                    let is_sparse = run.count / SPARSE > elders.hashes.len();
+                    let is_sparse = run.count / SPARSE > hashes.len();
                     let may_have = |hash| !is_sparse || run.may_have_hash(log, hash);
-                    let found = &mut elders.found;
-                    meet(&elders.hashes, entries, may_have, |hash| found.push((hash, number)));
+                    meet(&hashes, entries, may_have, |hash| found.push((hash, number)));
                 }
-                None => elders.unknown.push(number),
+                None => unknown.push(number),
             }
-            if elders.found.len() > FOUND_MAX {
+            if found.len() > FOUND_MAX {
                 return Elders::default();
             }
         }
-        elders.found.sort_unstable();
-        elders
+        found.sort_unstable();
+        Elders::index(found, unknown)
+    }
+
+    /// As many parts as there are hashes: most have one or none, and finding it takes no search.
+    fn index(found: Vec<(u64, u32)>, unknown: Vec<u32>) -> Elders {
+        let bits = found.len().max(1).ilog2().max(1);
+        let shift = u64::BITS - bits;
+        let mut starts = Vec::with_capacity((1 << bits) + 1);
+        for (at, (hash, _)) in found.iter().enumerate() {
+            while to_index(starts.len()) <= hash >> shift {
+                starts.push(at);
+            }
+        }
+        starts.resize((1 << bits) + 1, found.len());
+        Elders { found, starts, shift, unknown }
     }
 
     /// The numbers of the segments that may have a hash; `None` if nobody looked for it.
     pub(crate) fn of(&self, hash: u64) -> Option<impl Iterator<Item = usize>> {
-        self.hashes.binary_search(&hash).ok()?;
-        let first = self.found.partition_point(|(found, _)| *found < hash);
-        let known = self.found.iter().skip(first).take_while(move |(found, _)| *found == hash);
-        let known = known.map(|(_, number)| number).chain(&self.unknown);
-        Some(known.filter_map(|number| usize::try_from(*number).ok()))
+        let part = usize::try_from(hash.checked_shr(self.shift)?).ok()?;
+        let part = self.found.get(*self.starts.get(part)?..*self.starts.get(part + 1)?)?;
+        let first = part.partition_point(|(found, _)| *found < hash);
+        let known = part.get(first..)?.iter().take_while(move |(found, _)| *found == hash);
+        known.clone().next()?;
+        let known = known.map(|(_, number)| number).filter(|number| **number != LOOKED_FOR);
+        Some(known.chain(&self.unknown).filter_map(|number| usize::try_from(*number).ok()))
     }
+}
+
+fn to_index(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
 }
 
 /// Hashes of tombstones, and of everything in segments that hold more than live records and tombstones; in order.

@@ -73,6 +73,36 @@ impl Operation {
             Operation::Insert { value, .. } => Some(value),
         }
     }
+
+    /// The key and the value.
+    pub fn into_parts(self) -> (Vec<u8>, Option<Vec<u8>>) {
+        match self {
+            Operation::Delete { key } => (key, None),
+            Operation::Insert { key, value } => (key, Some(value)),
+        }
+    }
+}
+
+/// The bytes of a rollback point. Operations are keys, and the values that they get, if any.
+pub fn row<'a>(
+    hash: Option<&Hash>,
+    operations: impl ExactSizeIterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+    root: Option<&Hash>,
+) -> Vec<u8> {
+    let mut encoder = Encoder::new();
+    encoder.array(3).bytes(hash.map_or(&[], |hash| &hash.0));
+    encoder.array(operations.len());
+    for (key, value) in operations {
+        match value {
+            None => encoder.array(2).uint(0).bytes(key),
+            Some(value) => encoder.array(3).uint(1).bytes(key).bytes(value),
+        };
+    }
+    match root {
+        Some(root) => encoder.array(1).bytes(&root.0),
+        None => encoder.array(0),
+    };
+    encoder.finish()
 }
 
 /// What takes a block back, and the root that it came to.
@@ -94,22 +124,8 @@ impl RollbackPoint {
 
     /// Its bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut encoder = Encoder::new();
-        encoder.array(3).bytes(self.hash.as_ref().map_or(&[], |hash| &hash.0));
-        encoder.array(self.operations.len());
-        for operation in &self.operations {
-            match operation {
-                Operation::Delete { key } => encoder.array(2).uint(0).bytes(key),
-                Operation::Insert { key, value } => {
-                    encoder.array(3).uint(1).bytes(key).bytes(value)
-                }
-            };
-        }
-        match &self.root {
-            Some(root) => encoder.array(1).bytes(&root.0),
-            None => encoder.array(0),
-        };
-        encoder.finish()
+        let operations = self.operations.iter().map(|one| (one.key(), one.value()));
+        row(self.hash.as_ref(), operations, self.root.as_ref())
     }
 
     /// From its bytes.

@@ -1,26 +1,25 @@
 //! What operations come to for each entry.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map};
 
-use ledger::{Batch, Snapshot};
+use ledger::{Batch, Bytes, Snapshot};
 
 use crate::error::{Error, hex};
-use crate::format::rollback::Operation;
 use crate::hash::Hash;
 use crate::settings::PathKind;
 use crate::tables::KV;
 use crate::tree::Change;
 
 /// An entry that some operation touches.
-struct Entry {
-    before: Option<Vec<u8>>,
-    now: Option<Vec<u8>>,
+struct Entry<'a> {
+    before: Option<Bytes<'a>>,
+    now: Option<Bytes<'a>>,
 }
 
 /// Operations one after the other, and what each entry is after them.
 pub(super) struct Changes<'a> {
     snapshot: &'a dyn Snapshot,
-    entries: HashMap<Vec<u8>, Entry>,
+    entries: HashMap<Bytes<'a>, Entry<'a>>,
     /// Bytes of keys and values.
     pub(super) bytes: usize,
 }
@@ -30,29 +29,33 @@ impl<'a> Changes<'a> {
         Changes { snapshot, entries: HashMap::new(), bytes: 0 }
     }
 
-    /// Applies an operation, and gives what takes it back. To delete what is not there is an error.
-    pub(super) fn apply(&mut self, operation: &Operation) -> Result<Operation, Error> {
-        let key = operation.key();
+    /// Gives an entry a value, or deletes it; gives what it had. To delete what is not there is an error.
+    pub(super) fn apply(
+        &mut self,
+        key: Bytes<'a>,
+        value: Option<Bytes<'a>>,
+    ) -> Result<Option<Bytes<'a>>, Error> {
         if key.is_empty() {
             return Err(Error::EmptyKey);
         }
-        if !self.entries.contains_key(key) {
-            let before = self.snapshot.get(KV, key)?.map(|value| value.into_owned());
-            self.bytes += key.len() + before.as_ref().map_or(0, Vec::len);
-            self.entries.insert(key.to_vec(), Entry { now: before.clone(), before });
-        }
-        let value = operation.value().map(<[u8]>::to_vec);
-        self.bytes += value.as_ref().map_or(0, Vec::len);
-        // It was put there just now.
-        let Some(entry) = self.entries.get_mut(key) else { return Err(Error::EmptyKey) };
-        if value.is_none() && entry.now.is_none() {
-            return Err(Error::Missing(hex(key)));
-        }
-        let key = key.to_vec();
-        Ok(match std::mem::replace(&mut entry.now, value) {
-            Some(value) => Operation::Insert { key, value },
-            None => Operation::Delete { key },
-        })
+        self.bytes += value.as_ref().map_or(0, |value| value.len());
+        let entry = match self.entries.entry(key) {
+            hash_map::Entry::Occupied(entry) => {
+                if entry.get().now.is_none() && value.is_none() {
+                    return Err(Error::Missing(hex(entry.key())));
+                }
+                entry.into_mut()
+            }
+            hash_map::Entry::Vacant(entry) => {
+                let before = self.snapshot.get(KV, entry.key())?;
+                self.bytes += entry.key().len() + before.as_ref().map_or(0, |value| value.len());
+                if before.is_none() && value.is_none() {
+                    return Err(Error::Missing(hex(entry.key())));
+                }
+                entry.insert(Entry { now: before.clone(), before })
+            }
+        };
+        Ok(std::mem::replace(&mut entry.now, value))
     }
 
     /// Adds the entries that become others to a batch, and gives the changes of the tree, sorted by path.
@@ -62,7 +65,7 @@ impl<'a> Changes<'a> {
             if before == now {
                 continue;
             }
-            let path = |value: &Option<Vec<u8>>| {
+            let path = |value: &Option<Bytes<'_>>| {
                 value.as_ref().map(|value| kind.path(&key, value)).transpose()
             };
             let (old, new) = (path(&before)?, path(&now)?);

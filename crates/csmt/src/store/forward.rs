@@ -1,13 +1,13 @@
 //! One block more.
 
-use ledger::Batch;
+use ledger::{Batch, Bytes};
 
 use super::changes::Changes;
 use super::{State, Store};
 use crate::error::Error;
 use crate::format::config::{self, Config};
 use crate::format::point::Point;
-use crate::format::rollback::{self, Operation, RollbackPoint};
+use crate::format::rollback::{self, Operation};
 use crate::hash::Hash;
 use crate::tables::{ARRIVALS, CONFIG, ROLLBACKS};
 
@@ -62,14 +62,15 @@ impl Store {
             let mut changes = Changes::new(&*snapshot);
             let mut inverse = Vec::with_capacity(operations.len());
             for operation in operations {
-                inverse.push(changes.apply(operation)?);
+                let value = operation.value().map(Bytes::Borrowed);
+                let before = changes.apply(Bytes::Borrowed(operation.key()), value)?;
+                inverse.push((operation.key(), before));
             }
-            inverse.reverse();
             let changes = changes.finish(self.settings.path, &mut batch)?;
             state.tree.apply(&*snapshot, &changes, &mut batch)?;
             let root = state.tree.root(&*snapshot)?;
-            let row = RollbackPoint { hash: Some(hash), operations: inverse, root };
-            batch.put(ROLLBACKS, &key, &row.to_bytes());
+            let inverse = inverse.iter().rev().map(|(key, value)| (*key, value.as_deref()));
+            batch.put(ROLLBACKS, &key, &rollback::row(Some(&hash), inverse, root.as_ref()));
             batch.put(ARRIVALS, &state.next_arrival.to_be_bytes(), &key);
             self.prune(state, &*snapshot, &mut batch)?;
             root

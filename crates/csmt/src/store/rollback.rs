@@ -77,8 +77,9 @@ impl Store {
             let mut changes = Changes::new(&*snapshot);
             while last > to + 1 && changes.bytes < BYTES {
                 let (key, point) = point_of(&*snapshot, last - 1)?;
-                for operation in &point.operations {
-                    changes.apply(operation)?;
+                for operation in point.operations {
+                    let (key, value) = operation.into_parts();
+                    changes.apply(key.into(), value.map(Into::into))?;
                 }
                 batch.delete(ROLLBACKS, &key);
                 batch.delete(ARRIVALS, &(last - 1).to_be_bytes());
