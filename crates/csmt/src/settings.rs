@@ -8,6 +8,9 @@ use crate::path::Path;
 /// Blocks that can be taken back unless somebody says otherwise: what Cardano's mainnet has.
 pub const K: u32 = 2160;
 
+/// How rows of nodes are laid out. To change that is to count on.
+const LAYOUT: u8 = 2;
+
 /// How the path of an entry is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathKind {
@@ -78,17 +81,17 @@ impl Default for Settings {
 
 impl Settings {
     /// As they are noted in the store.
-    pub(crate) fn to_bytes(self) -> [u8; 5] {
+    pub(crate) fn to_bytes(self) -> [u8; 6] {
         let [a, b, c, d] = self.k.to_be_bytes();
         let path = match self.path {
             PathKind::Address => 0,
             PathKind::Raw => 1,
         };
-        [path, a, b, c, d]
+        [LAYOUT, path, a, b, c, d]
     }
 
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Settings> {
-        let (path, k) = bytes.split_first()?;
+        let [LAYOUT, path, k @ ..] = bytes else { return None };
         let path = match path {
             0 => PathKind::Address,
             1 => PathKind::Raw,

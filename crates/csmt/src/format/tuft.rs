@@ -1,9 +1,12 @@
 //! Rows of `csmt`: a tuft of nodes, those at a position and close below it.
 //!
 //! A block changes a node at every depth of the paths that it touches. Rows of one node each would be fourteen for a change. So the nodes of
-//! three depths share a row, up to seven: five rows for a change, and no more bytes.
+//! four depths share a row, up to fifteen: that makes four or five rows for a change, and half as many bytes more.
 //!
 //! RocksDB has the service's tables, whose tufts have one depth: a node to a row. What is shown of other engines are such rows too.
+//!
+//! Bytes of a packed tuft: which nodes there are, u16be, a bit for each in the order of their paths, the lowest first; then each in that
+//! order: its jump as it is hashed, and its digest.
 
 use alloc::vec::Vec;
 
@@ -17,11 +20,11 @@ use crate::path::{Bits, Path};
 pub enum Form {
     /// As the service has them.
     Service,
-    /// Three depths together, and packed.
+    /// Four depths together, and packed.
     Packed,
 }
 
-/// A place in a tuft: up to two bits behind its position.
+/// A place in a tuft: up to three bits behind its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
     len: usize,
@@ -92,8 +95,8 @@ impl Form {
         }
     }
 
-    /// How long the position of the tuft is that has the nodes of a depth. The top of the tree has a tuft for itself: so outputs of one
-    /// address, which part behind 256 bits or later, have the two depths below that in one tuft.
+    /// How long the position of the tuft is that has the nodes of a depth. The top of the tree has a tuft for itself: so a tuft begins behind
+    /// the 256 bits of an address, where its outputs part.
     pub fn start(self, depth: usize) -> usize {
         match depth.checked_sub(1) {
             Some(above) => depth - above % self.depths(),

@@ -125,7 +125,10 @@ fn form_in(engine: &dyn Engine) -> Form {
 fn settings_of(snapshot: &dyn Snapshot) -> Result<Option<Settings>, Error> {
     let Some(bytes) = snapshot.get(META, SETTINGS)? else { return Ok(None) };
     let settings = Settings::from_bytes(&bytes);
-    settings.map(Some).ok_or_else(|| Error::Inconsistent("the settings are damaged".to_owned()))
+    settings.map(Some).ok_or_else(|| {
+        let wrong = "the settings are damaged, or of another version: make the store anew";
+        Error::Inconsistent(wrong.to_owned())
+    })
 }
 
 /// The row of `config`.

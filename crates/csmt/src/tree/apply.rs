@@ -331,49 +331,33 @@ impl<'a> Work<'a> {
         let built = self.build(position, others)?;
         position.truncate(start + shared);
         self.level -= 1;
-        let moved = (fate != Fate::Gone).then_some(moved);
-        let sides = if is_right { [built, moved] } else { [moved, built] };
-        let new = self.join(start, jump, sides, position)?;
+        // Somebody leaves the jump, so something is built.
+        if let Some(built) = built {
+            *twig = match (fate, is_right) {
+                (Fate::Gone, _) => self.lift(start, position, &jump, !is_right, built)?,
+                (_, false) => self.join(start, jump, [moved, built], position)?,
+                (_, true) => self.join(start, jump, [built, moved], position)?,
+            };
+        }
         position.truncate(start);
-        Ok(match new {
-            Some(new) => {
-                *twig = new;
-                Fate::Changed
-            }
-            None => Fate::Gone,
-        })
+        Ok(Fate::Changed)
     }
 
-    /// What comes of two sides that are new where they are.
+    /// A branch with two sides that are new where they are.
     fn join(
         &mut self,
         start: usize,
         jump: Path,
-        sides: [Option<Twig>; 2],
+        mut twigs: [Twig; 2],
         base: &mut Bits,
-    ) -> Result<Option<Twig>, Error> {
-        match sides {
-            [Some(left), Some(right)] => {
-                let mut twigs = [left, right];
-                self.write_sides(start, base, &mut twigs, [Fate::Changed; 2])?;
-                self.grown += size_of::<Sides>();
-                let node = Node { jump, value: Hash::default() };
-                let sides = Sides { twigs, turn: self.turn };
-                let mut twig = Twig { node, below: Below::Sides(Box::new(sides)) };
-                self.rehash(&mut twig, start, base);
-                Ok(Some(twig))
-            }
-            [left, right] => {
-                let is_right = right.is_some();
-                match left.or(right) {
-                    Some(twig) => self.lift(start, base, &jump, is_right, twig).map(Some),
-                    None => {
-                        self.clear(start, base);
-                        Ok(None)
-                    }
-                }
-            }
-        }
+    ) -> Result<Twig, Error> {
+        self.write_sides(start, base, &mut twigs, [Fate::Changed; 2])?;
+        self.grown += size_of::<Sides>();
+        let node = Node { jump, value: Hash::default() };
+        let sides = Sides { twigs, turn: self.turn };
+        let mut twig = Twig { node, below: Below::Sides(Box::new(sides)) };
+        self.rehash(&mut twig, start, base);
+        Ok(twig)
     }
 
     /// Applies changes on both sides of a branch, at the same time if there are many.
@@ -463,11 +447,13 @@ impl<'a> Work<'a> {
             position.truncate(end);
             built
         };
-        let sides = [side(self, false, left)?, side(self, true, right)?];
+        let sides = (side(self, false, left)?, side(self, true, right)?);
         self.level -= 1;
-        let built = self.join(start, jump, sides, position)?;
+        // The first and the last part here, so there is something on both sides.
+        let (Some(left), Some(right)) = sides else { return Ok(None) };
+        let built = self.join(start, jump, [left, right], position)?;
         position.truncate(start);
-        Ok(built)
+        Ok(Some(built))
     }
 }
 
