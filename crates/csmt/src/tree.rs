@@ -112,6 +112,7 @@ impl Tree {
         let top = self.top.take();
         self.is_read = false;
         let mut work = apply::Work::new(nodes, self.turn, self.threads);
+        work.batch = std::mem::take(batch);
         let (mut top, fate) = with_stack_for(changes, || {
             let mut position = Bits::default();
             match top {
@@ -127,7 +128,7 @@ impl Tree {
             Some(_) => {}
             None => delete(&mut work.batch, self.form, &Bits::default()),
         }
-        batch.append(&work.batch);
+        *batch = work.batch;
         self.grown += work.grown;
         self.top = top;
         self.is_read = true;
