@@ -30,6 +30,8 @@ pub struct Slot {
     len: usize,
     /// The bits, the last one lowest.
     bits: usize,
+    /// Which one it is in the order of paths.
+    number: usize,
     /// How many depths the tuft has.
     depths: usize,
 }
@@ -46,10 +48,20 @@ const DEPTHS: usize = 4;
 const SLOTS: usize = (1 << DEPTHS) - 1;
 
 impl Slot {
-    /// The place behind one more bit.
+    fn top(depths: usize) -> Slot {
+        Slot { len: 0, bits: 0, number: 0, depths }
+    }
+
+    /// The place behind one more bit. To the left is what comes next; on the way to the right are the node itself and all that is left of it.
     #[must_use]
     pub fn then(self, bit: bool) -> Slot {
-        Slot { len: self.len + 1, bits: self.bits << 1 | usize::from(bit), ..self }
+        let passed = if bit { 1 << (DEPTHS - 1).saturating_sub(self.len) } else { 1 };
+        Slot {
+            len: self.len + 1,
+            bits: self.bits << 1 | usize::from(bit),
+            number: self.number + passed,
+            depths: self.depths,
+        }
     }
 
     /// The branch at the end of a jump from here, if its sides are in this tuft.
@@ -68,19 +80,12 @@ impl Slot {
         self.len
     }
 
-    /// Which one it is in the order of paths: a step to the left passes the node itself, one to the right also all that is left of it.
-    fn number(self) -> usize {
-        (1..).zip(self.bits()).map(|(depth, bit)| if bit { 1 << (DEPTHS - depth) } else { 1 }).sum()
-    }
-
     /// The slot with a number.
-    fn numbered(mut number: usize) -> Slot {
-        let mut slot = Slot { len: 0, bits: 0, depths: DEPTHS };
-        while number > 0 {
-            let right = 1 << (DEPTHS - 1 - slot.len);
-            let is_right = number >= right;
-            number -= if is_right { right } else { 1 };
-            slot = slot.then(is_right);
+    fn numbered(number: usize) -> Slot {
+        let mut slot = Slot::top(DEPTHS);
+        while slot.number < number {
+            let right = slot.then(true);
+            slot = if right.number <= number { right } else { slot.then(false) };
         }
         slot
     }
@@ -107,7 +112,7 @@ impl Form {
     /// The place of a node in its tuft.
     pub fn slot(self, position: &Bits) -> Slot {
         let start = self.start(position.len());
-        let top = Slot { len: 0, bits: 0, depths: if start == 0 { 1 } else { self.depths() } };
+        let top = Slot::top(if start == 0 { 1 } else { self.depths() });
         position.iter_from(start).fold(top, Slot::then)
     }
 
@@ -138,8 +143,9 @@ impl Form {
                     bytes.extend_from_slice(&[0; 2]);
                 }
                 if let Some(there) = bytes.first_chunk_mut() {
-                    *there = (u16::from_be_bytes(*there) | 1 << slot.number()).to_be_bytes();
+                    *there = (u16::from_be_bytes(*there) | 1 << slot.number).to_be_bytes();
                 }
+                bytes.reserve(34 + node.jump.bytes().len());
                 bytes.extend_from_slice(&node.jump.head());
                 bytes.extend_from_slice(node.jump.bytes());
                 bytes.extend_from_slice(&node.value.0);
@@ -186,14 +192,14 @@ fn take(bytes: &[u8]) -> Option<(Node, &[u8])> {
 impl Tuft {
     /// Adds a node.
     pub fn add(&mut self, slot: Slot, node: Node) {
-        if let Some(place) = self.nodes.get_mut(slot.number()) {
+        if let Some(place) = self.nodes.get_mut(slot.number) {
             *place = Some(node);
         }
     }
 
     /// Takes a node out.
     pub fn take(&mut self, slot: Slot) -> Option<Node> {
-        self.nodes.get_mut(slot.number())?.take()
+        self.nodes.get_mut(slot.number)?.take()
     }
 
     /// The nodes, in the order of their paths.
@@ -205,7 +211,8 @@ impl Tuft {
     /// The highest branch of a tuft without a node at its own position.
     pub fn branch(&self) -> Option<Slot> {
         let (first, _) = self.iter().min_by_key(|(slot, _)| slot.len)?;
-        Some(Slot { len: first.len.checked_sub(1)?, bits: first.bits >> 1, ..first })
+        let above = first.len.checked_sub(1)?;
+        Some(first.bits().take(above).fold(Slot::top(DEPTHS), Slot::then))
     }
 
     /// Its bytes.

@@ -9,6 +9,7 @@ use ledger::Batch;
 use super::twig::{Below, Nodes, Sides, Twig};
 use super::{delete, put};
 use crate::error::Error;
+use crate::format::tuft::Slot;
 use crate::hash::{Hash, Node, join};
 use crate::path::{Bits, Path};
 
@@ -175,7 +176,7 @@ impl<'a> Work<'a> {
             }
         } else if row > start && fates.contains(&Fate::Changed) {
             self.row.clear();
-            self.gather_sides(twigs, base)?;
+            self.gather_sides(twigs, base, self.nodes.form.slot(base))?;
             put(&mut self.batch, self.nodes.form, &base.first(row), &self.row);
         }
         Ok(())
@@ -184,33 +185,35 @@ impl<'a> Work<'a> {
     /// Writes the row at the position of a node.
     pub(super) fn write(&mut self, position: &mut Bits, twig: &mut Twig) -> Result<(), Error> {
         self.row.clear();
-        self.gather(twig, position)?;
+        self.gather(twig, position, self.nodes.form.slot(position))?;
         put(&mut self.batch, self.nodes.form, position, &self.row);
         Ok(())
     }
 
     /// Adds a node, and what shares a row with it below it.
-    fn gather(&mut self, twig: &mut Twig, position: &mut Bits) -> Result<(), Error> {
-        let slot = self.nodes.form.slot(position);
+    fn gather(&mut self, twig: &mut Twig, position: &mut Bits, slot: Slot) -> Result<(), Error> {
         self.nodes.form.add(&mut self.row, slot, &twig.node);
-        if slot.branch(&twig.node.jump).is_none() {
-            return Ok(());
-        }
+        let Some(branch) = slot.branch(&twig.node.jump) else { return Ok(()) };
         let len = position.len();
         position.append(&twig.node.jump);
         self.know(twig, position)?;
         if let Below::Sides(sides) = &mut twig.below {
-            self.gather_sides(&mut sides.twigs, position)?;
+            self.gather_sides(&mut sides.twigs, position, branch)?;
         }
         position.truncate(len);
         Ok(())
     }
 
-    fn gather_sides(&mut self, twigs: &mut [Twig; 2], base: &mut Bits) -> Result<(), Error> {
+    fn gather_sides(
+        &mut self,
+        twigs: &mut [Twig; 2],
+        base: &mut Bits,
+        branch: Slot,
+    ) -> Result<(), Error> {
         let len = base.len();
         for (bit, twig) in [false, true].into_iter().zip(twigs) {
             base.push(bit);
-            self.gather(twig, base)?;
+            self.gather(twig, base, branch.then(bit))?;
             base.truncate(len);
         }
         Ok(())
