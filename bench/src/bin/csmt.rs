@@ -83,6 +83,8 @@ struct Figure {
     engine: String,
     bootstrap: Duration,
     bytes: u64,
+    /// The same after all blocks.
+    bytes_after: u64,
     /// Changes a second, by size of block.
     rates: Vec<f64>,
     proofs: f64,
@@ -96,15 +98,22 @@ fn main() -> Result<()> {
         args.entries, args.blocks
     );
     println!(
-        "{:10} {:>14} {:>12} {:>12} {:>10} {:>12} {:>12}",
-        "engine", "bootstrap/s", "changes/s", "changes/s", "proofs/s", "checks/s", "bytes/entry"
+        "{:10} {:>14} {:>12} {:>12} {:>10} {:>12} {:>12} {:>12}",
+        "engine",
+        "bootstrap/s",
+        "changes/s",
+        "changes/s",
+        "proofs/s",
+        "checks/s",
+        "bytes/entry",
+        "after blocks"
     );
     let mut figures = Vec::new();
     let mut root = None;
     for name in &args.engines {
         let figure = measure(name, &args, &mut root)?;
         println!(
-            "{:10} {:>14.0} {:>12.0} {:>12.0} {:>10.0} {:>12.0} {:>12}",
+            "{:10} {:>14.0} {:>12.0} {:>12.0} {:>10.0} {:>12.0} {:>12} {:>12}",
             figure.engine,
             args.entries as f64 / figure.bootstrap.as_secs_f64(),
             figure.rates[0],
@@ -112,6 +121,7 @@ fn main() -> Result<()> {
             figure.proofs,
             figure.checks,
             figure.bytes / args.entries as u64,
+            figure.bytes_after / args.entries as u64,
         );
         figures.push(figure);
     }
@@ -127,6 +137,7 @@ fn main() -> Result<()> {
                     "proofs_per_second": figure.proofs,
                     "checks_per_second": figure.checks,
                     "bytes": figure.bytes,
+                    "bytes_after_blocks": figure.bytes_after,
                 })
             })
             .collect();
@@ -167,6 +178,7 @@ fn measure(name: &str, args: &Args, root: &mut Option<Option<Hash>>) -> Result<F
         }
         figure.rates.push((size * args.blocks) as f64 / spent.as_secs_f64());
     }
+    figure.bytes_after = size(&dir);
     let found = store.root()?;
     if *root.get_or_insert(found) != found {
         bail!("{name} comes to another root");

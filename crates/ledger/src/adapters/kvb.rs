@@ -19,7 +19,7 @@ const SHORT: usize = 127;
 /// Bytes of a record beside key and value.
 const FRAME: usize = 48;
 /// Dead bytes for a hundred live ones.
-const SLACK: u32 = 100;
+const SLACK: u32 = 150;
 
 /// Tables in a bucket.
 #[derive(Debug)]
@@ -28,8 +28,8 @@ pub struct KvbEngine {
 }
 
 impl KvbEngine {
-    /// The options that ledger stores make their buckets with: keys are chosen by others, one sync makes a commit durable, and as much
-    /// may be dead as is live, because every block replaces rows all over the place.
+    /// The options that ledger stores make their buckets with: keys are chosen by others, one sync makes a commit durable, and more
+    /// may be dead than is live, because every block replaces rows all over the place.
     pub fn options() -> Options {
         Options::default()
             .hash(kvb::HashKind::SipHash)
