@@ -8,7 +8,7 @@ mod seed;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use host::{Dir, ManualEnv, MemoryDisk, SimDir};
+use host::{Dir, Fault, ManualEnv, MemoryDisk, SimDir, SimDisk};
 use kvb::{Batch, Bucket, Durability, Options};
 
 /// Keys of a commit, and bytes of a value: far more than a bucket without anything keeps extents for.
@@ -91,5 +91,35 @@ fn power_loss_while_extents_give_way_loses_nothing() {
             bucket.commit(batch(commit)).unwrap();
         }
         assert_eq!(count(&bucket), COMMITS, "step {step}");
+    }
+}
+
+/// Commits until one fails, opens the bucket again, and commits the rest.
+#[test]
+fn a_call_that_fails_while_extents_give_way_loses_nothing() {
+    let env = || Arc::new(ManualEnv::new(1, 1));
+    let run = |disk: &SimDisk| {
+        let bucket = Bucket::create_on(Arc::new(disk.reopen()), env(), options()).ok()?;
+        let done = (0..COMMITS).take_while(|commit| bucket.commit(batch(*commit)).is_ok()).count();
+        assert!(count(&bucket) >= done);
+        Some(done)
+    };
+    let calm = SimDisk::new();
+    assert_eq!(run(&calm), Some(COMMITS));
+    let calls = calm.op_count();
+    for call in calls / 2..calls {
+        for fault in [Fault::Eio, Fault::Enospc] {
+            let disk = SimDisk::new();
+            disk.fail(call, fault);
+            let done = run(&disk).unwrap();
+            disk.clear_faults();
+            let bucket = Bucket::open_on(Arc::new(disk.reopen()), env(), options()).unwrap();
+            let there = count(&bucket);
+            assert!(there == done || there == done + 1, "call {call}: {there} after {done}");
+            for commit in there..COMMITS {
+                bucket.commit(batch(commit)).unwrap();
+            }
+            assert_eq!(count(&bucket), COMMITS, "call {call}");
+        }
     }
 }
