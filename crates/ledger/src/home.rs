@@ -50,6 +50,9 @@ pub enum HomeError {
     /// There are no tables.
     #[error("there is nothing in {0}")]
     Nothing(String),
+    /// There are tables already.
+    #[error("there is something in {0}")]
+    NotEmpty(String),
 }
 
 fn io(doing: &'static str) -> impl FnOnce(std::io::Error) -> HomeError {
@@ -105,13 +108,48 @@ impl Home {
     ) -> Result<Box<dyn Engine>, HomeError> {
         if self.kind().is_err() {
             let unfinished = self.path.join(UNFINISHED);
-            FileDir::remove_all(&unfinished).map_err(io("remove unfinished tables"))?;
+            self.discard_unfinished(_lock)?;
             FileDir::make(&unfinished).map_err(io("make a directory"))?;
             drop(kind.create(&unfinished.join(kind.file()), tables)?);
             FileDisk::rename(&unfinished, self.path.join(DATABASE))
                 .map_err(io("name the tables"))?;
         }
         self.open(_lock, tables)
+    }
+
+    /// Tables that are filled before they get their name: new ones, or those that somebody began with.
+    pub fn begin(
+        &self,
+        lock: &HomeLock,
+        kind: EngineKind,
+        tables: &'static [Table],
+    ) -> Result<Box<dyn Engine>, HomeError> {
+        if self.kind().is_ok() {
+            return Err(HomeError::NotEmpty(self.path.display().to_string()));
+        }
+        let unfinished = self.path.join(UNFINISHED);
+        let path = unfinished.join(kind.file());
+        // What cannot be opened was cut off while it was made.
+        if path.exists()
+            && let Ok(engine) = kind.open(&path, tables)
+        {
+            return Ok(engine);
+        }
+        self.discard_unfinished(lock)?;
+        FileDir::make(&unfinished).map_err(io("make a directory"))?;
+        drop(kind.create(&path, tables)?);
+        Ok(kind.open(&path, tables)?)
+    }
+
+    /// Gives tables their name, once they are filled and closed.
+    pub fn finish(&self, _lock: &HomeLock) -> Result<(), HomeError> {
+        FileDisk::rename(self.path.join(UNFINISHED), self.path.join(DATABASE))
+            .map_err(io("name the tables"))
+    }
+
+    /// Removes tables that have no name yet.
+    pub fn discard_unfinished(&self, _lock: &HomeLock) -> Result<(), HomeError> {
+        FileDir::remove_all(self.path.join(UNFINISHED)).map_err(io("remove unfinished tables"))
     }
 
     /// Opens the tables.
