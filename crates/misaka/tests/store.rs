@@ -127,7 +127,7 @@ fn random_chains_are_as_the_model_says() {
 fn every_way_to_make_a_root_gives_the_same() {
     let first = seed::seed("every_way_to_make_a_root_gives_the_same");
     // Nothing kept, a few kept, all kept; one thread and several.
-    let efforts = [0, 20_000, MEMORY_MAX].map(|memory| Effort { memory, threads: 1, batch: 100 });
+    let efforts = [0, 100_000, MEMORY_MAX].map(|memory| Effort { memory, threads: 1, batch: 100 });
     for round in 0..3 * seed::rounds() {
         let mut rng = Rng::with_seed(first ^ round);
         let settings = Settings { v2_at: Some(25), ..settings() };
@@ -138,7 +138,7 @@ fn every_way_to_make_a_root_gives_the_same() {
             .map(|effort| Store::init(Box::new(MemoryEngine::new()), settings, effort).unwrap())
             .collect();
         for number in 0..40 {
-            let size = if number % 9 == 0 { 1500 } else { 6 };
+            let size = if number % 9 == 0 { 400 } else { 6 };
             let checkpoint = chain.grow(&mut rng, size);
             for store in &mut stores {
                 store.apply(&checkpoint).unwrap();
