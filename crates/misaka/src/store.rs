@@ -84,6 +84,11 @@ impl Store {
         &*self.engine
     }
 
+    /// The tables without the store.
+    pub fn into_engine(self) -> Box<dyn Engine> {
+        self.engine
+    }
+
     /// What it was made with.
     pub fn settings(&self) -> Settings {
         self.settings

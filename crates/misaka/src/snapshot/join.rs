@@ -145,12 +145,11 @@ pub(super) fn join(
     sink: &mut dyn Sink,
     told: &mut dyn FnMut(usize) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    // The first key that can be of interest, of an object and of a version.
-    let past = |prefix: &[u8], end: &[u8]| match after {
-        None => prefix.to_vec(),
-        Some(id) => [prefix, id.0.as_slice(), end].concat(),
-    };
-    let (objects_from, versions_from) = (past(b"obj/", &[0]), past(VERSIONS, b"0"));
+    // The first key that is of interest, of an object and of a version. From the beginning on that is every key: what is none of the
+    // stores is not to be passed over.
+    let objects_from = after.map_or_else(Vec::new, |id| [b"obj/", id.0.as_slice(), &[0]].concat());
+    let versions_from =
+        after.map_or(VERSIONS.to_vec(), |id| [VERSIONS, id.0.as_slice(), b"0"].concat());
     let chunk_of =
         |key: &[u8]| manifest.chunks.partition_point(|chunk| chunk.last.as_slice() < key);
     std::thread::scope(|scope| {

@@ -11,6 +11,7 @@ use host::Dir;
 use ledger::{Batch, Engine, EngineKind, Table};
 
 use super::join::{self, Sink};
+use super::verify::check_chunks;
 use super::{Trust, Watch, manifest};
 use crate::database::Database;
 use crate::error::{Error, Rule};
@@ -113,9 +114,18 @@ pub fn restore(
         database.home.discard_unfinished(&lock)?;
         engine = database.home.begin(&lock, kind, ALL)?;
     }
-    let restored = restore_into(engine, dir, &manifest, settings, effort, watch)?;
-    database.home.finish(&lock)?;
-    Ok(restored)
+    match restore_into(engine, dir, &manifest, settings, effort, watch) {
+        Ok(restored) => {
+            database.home.finish(&lock)?;
+            Ok(restored)
+        }
+        Err(error @ (Error::Refused { .. } | Error::Snapshot(_))) => {
+            // Nothing of a snapshot that is wrong is gone on with.
+            database.home.discard_unfinished(&lock)?;
+            Err(error)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// What is in tables that have no name yet.
@@ -184,6 +194,10 @@ pub fn restore_into(
             Progress::Rows(None, 0)
         }
     };
+    if is_resumed {
+        // Also what was read before must still be there as it was: a snapshot is refused whole.
+        check_chunks(dir, manifest, effort.threads, watch)?;
+    }
     let (header, _) = crate::format::checkpoint::decode_value(&manifest.checkpoint)
         .map_err(|rule| Error::refused(rule, "the checkpoint of the snapshot"))?;
     loop {

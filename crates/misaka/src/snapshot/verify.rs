@@ -122,7 +122,7 @@ pub fn verify(
 }
 
 /// Every byte of every chunk.
-fn check_chunks(
+pub(super) fn check_chunks(
     dir: &dyn Dir,
     manifest: &Manifest,
     threads: usize,
