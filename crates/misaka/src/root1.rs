@@ -251,10 +251,11 @@ fn insert<T: Clone + Default>(list: &mut Vec<T>, new: &[(usize, T)]) {
     list.resize(old + new.len(), T::default());
     let mut end = old;
     for (count, (place, item)) in new.iter().enumerate().rev() {
-        // What is behind the place moves to the right, once.
+        // What is behind the place moves to the right, once, over what was moved before.
         let shift = count + 1;
-        if let Some(tail) = list.get_mut(*place..end + shift) {
-            tail.rotate_right(shift.min(tail.len()));
+        match list.get_mut(*place..end + shift) {
+            Some(tail) if end - place >= shift => tail.rotate_right(shift),
+            _ => (*place..end).rev().for_each(|at| list.swap(at, at + shift)),
         }
         if let Some(slot) = list.get_mut(place + count) {
             *slot = item.clone();

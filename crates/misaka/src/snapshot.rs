@@ -13,6 +13,7 @@ mod create;
 mod join;
 mod restore;
 mod verify;
+mod walk;
 
 use std::io;
 
@@ -21,6 +22,7 @@ use host::Dir;
 pub use create::{CHUNK_BYTES, Created, create};
 pub use restore::{Restored, restore, restore_into};
 pub use verify::{Trust, Verified, verify};
+pub use walk::for_each_object;
 
 use crate::error::Error;
 use crate::format::manifest::{Chunk, Manifest};

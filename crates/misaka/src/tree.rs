@@ -57,7 +57,7 @@ impl Nodes<'_> {
         top: Child,
         changes: &[Change],
         threads: usize,
-    ) -> Result<(Child, Batch), Error> {
+    ) -> Result<(Child, Vec<Batch>), Error> {
         self.upper(top, 0, changes, threads)
     }
 
@@ -68,11 +68,14 @@ impl Nodes<'_> {
         depth: usize,
         changes: &[Change],
         threads: usize,
-    ) -> Result<(Child, Batch), Error> {
+    ) -> Result<(Child, Vec<Batch>), Error> {
         let path = match (at, changes.first()) {
-            (_, None) => return Ok((at, Batch::new())),
+            (_, None) => return Ok((at, Vec::new())),
             (Child::Inner(_), Some(change)) if depth < PART => change.path,
-            _ => return self.part(at, depth, changes),
+            _ => {
+                let (child, rows) = self.part(at, depth, changes)?;
+                return Ok((child, vec![rows]));
+            }
         };
         let mut children = self.children(&path, depth)?;
         let parts: Vec<(usize, &[Change])> =
@@ -85,16 +88,19 @@ impl Nodes<'_> {
             };
             parts.iter().map(work).collect::<Result<Vec<_>, Error>>()
         });
-        let mut batch = Batch::new();
+        let mut batches = Vec::new();
         for part in done {
-            for (nibble, (child, rows)) in part? {
-                batch.append(&rows);
+            for (nibble, (child, mut rows)) in part? {
+                batches.append(&mut rows);
                 if let Some(place) = children.get_mut(nibble) {
                     *place = child;
                 }
             }
         }
-        Ok((assemble(&children, &path, depth, true, &mut batch), batch))
+        let mut batch = Batch::new();
+        let child = assemble(&children, &path, depth, true, &mut batch);
+        batches.push(batch);
+        Ok((child, batches))
     }
 
     /// A part of the tree.

@@ -62,7 +62,7 @@ impl Dir for Below<'_> {
 /// What is done to a store.
 #[derive(Clone, Debug)]
 enum Deed {
-    Apply(Checkpoint),
+    Apply(Box<Checkpoint>),
     Snapshot,
     Restore,
 }
@@ -154,7 +154,7 @@ fn power_loss_at_every_step_loses_nothing() {
         let mut deeds = Vec::new();
         let mut wanted = vec![chain.model.dump()];
         for _ in 0..7 {
-            deeds.push(Deed::Apply(chain.grow(&mut rng, 6)));
+            deeds.push(Deed::Apply(Box::new(chain.grow(&mut rng, 6))));
             wanted.push(chain.model.dump());
         }
         for deed in [Deed::Snapshot, Deed::Restore] {

@@ -117,7 +117,7 @@ pub fn value(children: &Children) -> Vec<u8> {
             Child::Inner(_) => present |= 1 << at,
         }
     }
-    let mut writer = Writer::with_capacity(4 + 64 * 16);
+    let mut writer = Writer::with_capacity(256);
     writer.u16_le(present).u16_le(leaves);
     for child in children {
         match child {

@@ -248,9 +248,10 @@ pub fn restore_into(
 
 /// Makes the tree if there is to be one, and checks everything.
 fn check(store: &Store, header: &Header, objects: u64, watch: Watch<'_>) -> Result<Hash, Error> {
-    if store.settings().root_version(header.seq) == RootVersion::V2 {
-        store.restore_tree(objects, watch.progress)?;
-    }
+    let made = match store.settings().root_version(header.seq) {
+        RootVersion::V1 => None,
+        RootVersion::V2 => Some(store.restore_tree(objects, watch.progress)?),
+    };
     let view = store.view()?;
     let named = params::state_root_version(&view.params()?)
         .map_err(|rule| Error::refused(rule, "parameters"))?;
@@ -258,7 +259,7 @@ fn check(store: &Store, header: &Header, objects: u64, watch: Watch<'_>) -> Resu
     if named.is_some_and(|named| named != version) {
         return Err(Error::refused(Rule::StateRootVersion, "parameters"));
     }
-    let check = view.verify(watch.progress)?;
+    let check = view.verify_all(made, watch.progress)?;
     match (check.findings.first(), check.root) {
         (None, Some(root)) => Ok(root),
         (finding, _) => {

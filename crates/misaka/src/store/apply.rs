@@ -148,7 +148,9 @@ impl Store {
         };
         batch.put(META, TIP, &TipRow::encode(header, tip.first, tip.objects));
         if let NewRoot::V2(top, rows) = new {
-            batch.append(rows);
+            rows.iter().for_each(|rows| {
+                batch.append(rows);
+            });
             batch.put(META, TREE_TOP, &node::top_value(top));
         }
         let pruned = self.prune(snapshot, seq, &draft.touched, &mut batch)?;

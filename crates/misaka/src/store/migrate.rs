@@ -10,6 +10,7 @@ use super::roots::Progress;
 use super::{State, Store};
 use crate::error::{Error, Rule};
 use crate::format::node;
+use crate::hash::Hash;
 use crate::tables::META;
 
 impl Store {
@@ -27,11 +28,12 @@ impl Store {
                 return Err(Error::refused(Rule::RootBeforeV2, what));
             }
         }
-        self.write_tree(state, objects, &|_, _, _| {})
+        self.write_tree(state, objects, &|_, _, _| {})?;
+        Ok(())
     }
 
-    /// Makes the tree of a store that was restored.
-    pub(crate) fn restore_tree(&self, objects: u64, progress: Progress<'_>) -> Result<(), Error> {
+    /// Makes the tree of a store that was restored. Gives its root.
+    pub(crate) fn restore_tree(&self, objects: u64, progress: Progress<'_>) -> Result<Hash, Error> {
         self.write_tree(&mut self.lock(), objects, progress)
     }
 
@@ -41,7 +43,7 @@ impl Store {
         state: &mut State,
         objects: u64,
         progress: Progress<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<Hash, Error> {
         let snapshot = self.engine.snapshot()?;
         let mut gathered = Batch::new();
         let mut take = |rows: Batch| {
@@ -56,6 +58,6 @@ impl Store {
         gathered.put(META, TREE_TOP, &node::top_value(&top));
         self.engine.commit(gathered)?;
         state.tree = Some(top);
-        Ok(())
+        Ok(top.digest())
     }
 }

@@ -53,7 +53,7 @@ pub(super) enum NewRoot {
     /// Leaves of v1 that became others; none if they are not kept.
     V1(Option<Undo>),
     /// What stands above all in the tree of v2, and the rows of its nodes.
-    V2(Child, Batch),
+    V2(Child, Vec<Batch>),
 }
 
 impl Store {

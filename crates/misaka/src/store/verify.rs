@@ -2,7 +2,7 @@
 //! against the newest header.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 
 use ledger::{Batch, Bytes, Snapshot, Table};
@@ -10,9 +10,10 @@ use ledger::{Batch, Bytes, Snapshot, Table};
 use super::open::{tip_of, tree_of};
 use super::prune::{is_beyond, note_of};
 use super::roots::{Progress, Stage};
-use super::rows::{Note, ObjectRow, decode_version_key, journal_entries, part_key, seq_key};
-use super::view::View;
+use super::rows::{Note, ObjectRow, decode_version_key, journal_entries, part_key};
+use super::view::{View, oldest};
 use super::{Store, Tip, events};
+use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Rule};
 use crate::format::checkpoint::decode_value;
 use crate::format::object::Object;
@@ -72,6 +73,15 @@ impl Store {
 impl View<'_> {
     /// Looks at everything.
     pub fn verify(&self, progress: Progress<'_>) -> Result<Check, Error> {
+        self.verify_all(None, progress)
+    }
+
+    /// The same; the root need not be made if it was just made from the same rows.
+    pub(crate) fn verify_all(
+        &self,
+        made: Option<Hash>,
+        progress: Progress<'_>,
+    ) -> Result<Check, Error> {
         let mut check = Check::default();
         let snapshot = &*self.snapshot;
         let Some(tip) = tip_of(snapshot)? else {
@@ -91,7 +101,13 @@ impl View<'_> {
         }
         self.check_checkpoints(&tip, &mut check)?;
         self.check_notes(&tip, by_seq, &mut check)?;
-        self.check_roots(&tip, &mut check, progress)?;
+        check.root = match made {
+            Some(root) => Some(root),
+            None => self.check_roots(&tip, &mut check, progress)?,
+        };
+        if check.root.is_some_and(|root| root != tip.header.state_root) {
+            check.find(Rule::StateRoot.to_string());
+        }
         Ok(check)
     }
 
@@ -217,9 +233,15 @@ impl View<'_> {
         let snapshot = &*self.snapshot;
         let settings = self.store.settings();
         let (mut event_rows, mut feed_rows, mut journal_rows) = (0_u64, 0_u64, 0_u64);
+        let mut missing: BTreeSet<u64> =
+            (oldest(tip, settings.window.max(settings.event_retention))..=tip.header.seq).collect();
         for row in scan(snapshot, NOTES)? {
             let (key, _) = row?;
-            let seq = <[u8; 8]>::try_from(&*key).map(u64::from_be_bytes).unwrap_or(u64::MAX);
+            let Ok(seq) = <[u8; 8]>::try_from(&*key).map(u64::from_be_bytes) else {
+                check.find(format!("there are notes of no checkpoint, under {}", hex(&key)));
+                continue;
+            };
+            missing.remove(&seq);
             let Some(Some(note)) = check.note(note_of(snapshot, seq))? else { continue };
             if is_beyond(seq, settings.window.max(settings.event_retention), tip.header.seq) {
                 check.find(format!("the notes of checkpoint {seq} should have been pruned"));
@@ -228,8 +250,10 @@ impl View<'_> {
                 event_rows += u64::from(note.event_rows);
                 feed_rows += u64::from(note.feed_rows);
                 self.check_events(seq, note, check)?;
-                if note.feed_rows > 0 {
-                    check.note(self.change(seq))?;
+                if note.feed_rows > 0
+                    && let Some(change) = check.note(self.change(seq))?
+                {
+                    self.check_change(seq, &change, check)?;
                 }
             }
             if !is_beyond(seq, settings.window, tip.header.seq) {
@@ -243,8 +267,9 @@ impl View<'_> {
                 }
             }
         }
-        for seq in by_seq.into_keys() {
-            check.find(format!("nothing is noted of the versions of checkpoint {seq}"));
+        missing.extend(by_seq.into_keys());
+        for seq in missing {
+            check.find(format!("nothing is noted of checkpoint {seq}"));
         }
         for (table, noted) in [(EVENTS, event_rows), (FEED, feed_rows), (JOURNAL, journal_rows)] {
             let (found, _) = self.measure(table)?;
@@ -268,12 +293,47 @@ impl View<'_> {
         Ok(())
     }
 
+    /// What the feed says against what the stores say.
+    fn check_change(&self, seq: u64, change: &Checkpoint, check: &mut Check) -> Result<(), Error> {
+        let kept = check.note(self.checkpoint(seq))?.flatten();
+        if kept.is_some_and(|(header, digests)| {
+            header != change.header || digests != change.tx_digests
+        }) {
+            check.find(format!("the feed has another checkpoint {seq} than the store"));
+        }
+        let digests = Hash::of_each(change.writes.iter().map(Vec::as_slice));
+        for (bytes, digest) in change.writes.iter().zip(digests) {
+            let Ok(object) = Object::decode(bytes) else {
+                check.find(format!("the feed has bytes of no object in checkpoint {seq}"));
+                continue;
+            };
+            let version = check.note(self.version(&object.id, object.version))?.flatten();
+            if version.is_some_and(|version| version.digest != digest || version.seq != seq) {
+                check.find(format!(
+                    "object {}, version {}: the feed has another than the index",
+                    object.id, object.version
+                ));
+            }
+        }
+        Ok(())
+    }
+
     fn count_journal(&self, seq: u64, note: Note, check: &mut Check) -> Result<u64, Error> {
         let mut count = 0;
         for part in 0..note.journal_rows {
             let key = part_key(seq, part);
             match self.snapshot.get(JOURNAL, &key)?.as_deref().map(journal_entries) {
-                Some(Some(entries)) => count += u64::try_from(entries.len()).unwrap_or(0),
+                Some(Some(entries)) => {
+                    count += u64::try_from(entries.len()).unwrap_or(0);
+                    for (id, number) in entries {
+                        let version = check.note(self.version(&id, number))?.flatten();
+                        if version.is_none_or(|version| version.seq != seq) {
+                            check.find(format!(
+                                "object {id}, version {number} is not of checkpoint {seq}, as the journal says"
+                            ));
+                        }
+                    }
+                }
                 Some(None) => check.find(format!("a row of the journal of {seq} is damaged")),
                 None => check.find(format!("a row of the journal of {seq} is missing")),
             }
@@ -281,23 +341,24 @@ impl View<'_> {
         Ok(count)
     }
 
+    /// The root made anew; of v2 with every row of the tree.
     fn check_roots(
         &self,
         tip: &Tip,
         check: &mut Check,
         progress: Progress<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<Hash>, Error> {
         let snapshot = &*self.snapshot;
         let version = self.store.settings().root_version(tip.header.seq);
         let top = check.note(tree_of(snapshot))?.flatten();
-        let root = match (version, top) {
+        match (version, top) {
             (RootVersion::V1, _) => {
                 let root = self.full_root(RootVersion::V1, progress);
-                check.note(root)?
+                check.note(root)
             }
             (RootVersion::V2, None) => {
                 check.find("the state tree is missing".to_owned());
-                None
+                Ok(None)
             }
             (RootVersion::V2, Some(top)) => {
                 // Every row that the tree should have, compared with the one it has.
@@ -328,17 +389,9 @@ impl View<'_> {
                 if made.is_some_and(|made| made != top) {
                     check.find("what is noted of the state tree is not its top".to_owned());
                 }
-                made.map(|made| made.digest())
+                Ok(made.map(|made| made.digest()))
             }
-        };
-        check.root = root;
-        if root.is_some_and(|root| root != tip.header.state_root) {
-            check.find(Rule::StateRoot.to_string());
         }
-        if check.checkpoints == 0 {
-            check.find(format!("checkpoint {} is missing", hex(&seq_key(tip.header.seq))));
-        }
-        Ok(())
     }
 }
 

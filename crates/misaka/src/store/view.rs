@@ -330,7 +330,7 @@ impl View<'_> {
 }
 
 /// The oldest checkpoint that is kept, of so many.
-fn oldest(tip: &Tip, window: u64) -> u64 {
+pub(super) fn oldest(tip: &Tip, window: u64) -> u64 {
     tip.first.max(tip.header.seq.saturating_add(1).saturating_sub(window))
 }
 
