@@ -20,7 +20,7 @@ use misaka::format::object::Object;
 use misaka::format::transaction::Transaction;
 use misaka::format::{node, validators};
 use misaka::proof::Proof;
-use misaka::tables::{ALL, EVENTS, FEED, META, NOTES, VERSIONS};
+use misaka::tables::{ALL, EVENTS, FEED, META, NOTES, TREE, VERSIONS};
 use misaka::{Checkpoint, Pair, RootVersion, Settings, Store};
 
 fn settings() -> Settings {
@@ -95,7 +95,7 @@ fn verify_finds_every_row_that_is_not_as_it_was() {
                     && let Ok(check) = store.verify(&|_, _, _| {})
                 {
                     let is_found = !check.findings.is_empty();
-                    assert!(is_found || (kind == 1 && !is_elsewhere), "{name}, {kind}");
+                    assert!(is_found || (kind != 0 && !is_elsewhere), "{name}, {kind}");
                     // Whatever becomes of it, it is an error and nothing worse.
                     let _ = store.apply(&next);
                     let view = store.view().unwrap();
@@ -112,6 +112,10 @@ fn verify_finds_every_row_that_is_not_as_it_was() {
         }
         // And a row too many.
         for table in &ALL[..9] {
+            // Before v2 begins, rows of a tree are what is left of one that was not done.
+            if *table == TREE && count == 4 {
+                continue;
+            }
             let mut other = rows.clone();
             other.push((*table, (vec![9; 40], vec![1; 41])));
             if let Ok(store) = Store::open(engine(&other), effort())

@@ -2,6 +2,7 @@
 
 use ledger::{Batch, Snapshot, Writer};
 
+use super::prune::check_rows;
 use super::rows::{Note, ROW, part_key};
 use crate::checkpoint::Event;
 use crate::error::{Error, Rule};
@@ -26,6 +27,7 @@ pub(super) fn write(batch: &mut Batch, seq: u64, events: &[&Event]) -> u32 {
 
 /// Reads the events of a checkpoint, in the order of execution.
 pub(super) fn read(snapshot: &dyn Snapshot, seq: u64, note: Note) -> Result<Vec<Event>, Error> {
+    check_rows(snapshot, EVENTS, seq, note.event_rows)?;
     let mut events = Vec::new();
     for part in 0..note.event_rows {
         let key = part_key(seq, part);

@@ -4,7 +4,7 @@
 //! that is not the newest of its object goes. A version that is the newest then stays, however old, and goes with the write that comes
 //! after it. So every version is looked at once or twice, and nothing else is.
 
-use ledger::{Batch, Snapshot};
+use ledger::{Batch, Snapshot, Table};
 
 use super::Store;
 use super::draft::Touched;
@@ -46,6 +46,8 @@ impl Store {
         if let Some(over) = seq.checked_sub(retention)
             && let Some(note) = note_of(snapshot, over)?
         {
+            check_rows(snapshot, EVENTS, over, note.event_rows)?;
+            check_rows(snapshot, FEED, over, note.feed_rows)?;
             pruned.events = note.events;
             (0..note.event_rows).for_each(|row| {
                 batch.delete(EVENTS, &part_key(over, row));
@@ -87,6 +89,7 @@ impl Store {
         batch: &mut Batch,
         pruned: &mut Pruned,
     ) -> Result<(), Error> {
+        check_rows(snapshot, JOURNAL, over, note.journal_rows)?;
         for row in 0..note.journal_rows {
             let key = part_key(over, row);
             let bytes = snapshot.get(JOURNAL, &key)?;
@@ -127,6 +130,21 @@ fn newest_version(
     let damaged = |rule: Rule| Error::damaged(OBJECTS, &id.0, rule.text());
     let row = ObjectRow::decode(&row).map_err(damaged)?;
     Ok(Some(Object::decode(row.bytes).map_err(damaged)?.version))
+}
+
+/// That a checkpoint has so many rows in a table: the last one is there. A number that is damaged is not to be counted to.
+pub(super) fn check_rows(
+    snapshot: &dyn Snapshot,
+    table: Table,
+    seq: u64,
+    count: u32,
+) -> Result<(), Error> {
+    let Some(last) = count.checked_sub(1) else { return Ok(()) };
+    let key = part_key(seq, last);
+    match snapshot.get(table, &key)?.is_some() {
+        true => Ok(()),
+        false => Err(Error::damaged(table, &key, "the row is missing")),
+    }
 }
 
 pub(super) fn note_of(snapshot: &dyn Snapshot, seq: u64) -> Result<Option<Note>, Error> {

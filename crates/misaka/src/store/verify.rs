@@ -8,7 +8,7 @@ use std::ops::Bound;
 use ledger::{Batch, Bytes, Snapshot, Table};
 
 use super::open::{tip_of, tree_of};
-use super::prune::{is_beyond, note_of};
+use super::prune::{check_rows, is_beyond, note_of};
 use super::roots::{Progress, Stage};
 use super::rows::{Note, ObjectRow, decode_version_key, journal_entries, part_key};
 use super::view::{View, oldest};
@@ -320,6 +320,10 @@ impl View<'_> {
 
     fn count_journal(&self, seq: u64, note: Note, check: &mut Check) -> Result<u64, Error> {
         let mut count = 0;
+        let rows = check_rows(&*self.snapshot, JOURNAL, seq, note.journal_rows);
+        if check.note(rows)?.is_none() {
+            return Ok(0);
+        }
         for part in 0..note.journal_rows {
             let key = part_key(seq, part);
             match self.snapshot.get(JOURNAL, &key)?.as_deref().map(journal_entries) {

@@ -6,7 +6,7 @@ use ledger::{Snapshot, Table};
 
 use super::events;
 use super::open::{params_of, tip_of, tree_of};
-use super::prune::note_of;
+use super::prune::{check_rows, note_of};
 use super::rows::{Note, ObjectRow, decode_version_key, part_key, seq_key, version_key};
 use super::{Store, Tip};
 use crate::checkpoint::{Checkpoint, Event};
@@ -147,6 +147,7 @@ impl View<'_> {
         };
         let note = self.recent_note(seq)?.filter(|note| note.feed_rows > 0);
         let note = note.ok_or_else(|| Error::NotKept { seq, kept: kept() })?;
+        check_rows(&*self.snapshot, FEED, seq, note.feed_rows)?;
         let mut bytes = Vec::new();
         for part in 0..note.feed_rows {
             let key = part_key(seq, part);
