@@ -11,11 +11,14 @@
 
 mod bar;
 pub mod bucket;
+mod engine;
 mod exit;
 mod file;
 mod input;
 mod interrupt;
 mod logging;
+pub mod misaka_indexer;
+pub mod misaka_node;
 pub mod rubin_node;
 mod secret;
 mod session;

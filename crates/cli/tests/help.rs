@@ -76,6 +76,8 @@ fn check_examples(place: &Place, name: &str, least: usize) {
 #[test]
 fn every_command_has_examples_that_can_be_run() {
     check_examples(&Place::new(), "kvb", 27);
+    check_examples(&Place::of(env!("CARGO_BIN_EXE_misaka-indexer")), "misaka-indexer", 10);
+    check_examples(&Place::of(env!("CARGO_BIN_EXE_misaka-node")), "misaka-node", 19);
     check_examples(&Place::of(env!("CARGO_BIN_EXE_rubin-node")), "rubin-node", 15);
     check_examples(&Place::of(env!("CARGO_BIN_EXE_utxo-csmt")), "utxo-csmt", 17);
 }

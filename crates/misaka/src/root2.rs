@@ -1,7 +1,7 @@
 //! StateRoot-v2 as a function of a set: nothing is 32 zeros, one entry its leaf, more a node of sixteen ways by the next half byte of
 //! their paths.
 //!
-//! [`Made`] are nodes of a part of the tree that nobody has hashed yet. All of one depth are hashed beside each other, the deepest first.
+//! `Made` are nodes of a part of the tree that nobody has hashed yet. All of one depth are hashed beside each other, the deepest first.
 
 use crate::error::Rule;
 use crate::format::node::{Child, Children, Place};

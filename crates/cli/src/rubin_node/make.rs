@@ -11,6 +11,7 @@ use serde_json::json;
 use super::Session;
 use super::open::{Trust, Where, because, genesis};
 use crate::bar::Bar;
+use crate::engine;
 use crate::exit::{Done, Fail};
 use crate::file::sync_name;
 
@@ -31,17 +32,8 @@ pub(super) struct Init {
     #[arg(long, value_name = "PROFILE", default_value = "devnet")]
     profile: String,
     /// The engine that the tables are in
-    #[arg(long, value_name = "ENGINE", default_value = "kvb", value_parser = engine)]
+    #[arg(long, value_name = "ENGINE", default_value = "kvb", value_parser = engine::named)]
     engine: EngineKind,
-}
-
-/// An engine by its name.
-fn engine(name: &str) -> Result<EngineKind, String> {
-    let found = EngineKind::ALL.iter().find(|kind| kind.name() == name).copied();
-    found.ok_or_else(|| {
-        let known: Vec<&str> = EngineKind::ALL.iter().map(|kind| kind.name()).collect();
-        format!("this program was built with {}", known.join(", "))
-    })
 }
 
 impl Init {
@@ -204,7 +196,7 @@ pub(super) struct ImportSnapshot {
     #[arg(long, value_name = "PROFILE", default_value = "devnet")]
     profile: String,
     /// The engine that the tables are in
-    #[arg(long, value_name = "ENGINE", default_value = "kvb", value_parser = engine)]
+    #[arg(long, value_name = "ENGINE", default_value = "kvb", value_parser = engine::named)]
     engine: EngineKind,
     /// The utxo_set_hash that you trust
     #[arg(long, value_name = "HASH")]

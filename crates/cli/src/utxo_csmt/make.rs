@@ -1,6 +1,6 @@
 //! `init`, `rollback`, `wipe`.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use csmt::format::point::Point;
 use csmt::{RolledBack, Settings};
 use ledger::EngineKind;
@@ -10,33 +10,7 @@ use super::Session;
 use super::open::{PathArg, Take, Where, because, point};
 use crate::bar::Bar;
 use crate::exit::{Done, Fail};
-use crate::show;
-
-/// An engine, as an argument.
-#[derive(Clone, Copy, ValueEnum)]
-enum EngineArg {
-    Kvb,
-    #[cfg(feature = "redb")]
-    Redb,
-    #[cfg(feature = "fjall")]
-    Fjall,
-    #[cfg(feature = "rocksdb")]
-    Rocksdb,
-}
-
-impl From<EngineArg> for EngineKind {
-    fn from(argument: EngineArg) -> EngineKind {
-        match argument {
-            EngineArg::Kvb => EngineKind::Kvb,
-            #[cfg(feature = "redb")]
-            EngineArg::Redb => EngineKind::Redb,
-            #[cfg(feature = "fjall")]
-            EngineArg::Fjall => EngineKind::Fjall,
-            #[cfg(feature = "rocksdb")]
-            EngineArg::Rocksdb => EngineKind::RocksDb,
-        }
-    }
-}
+use crate::{engine, show};
 
 /// Make a database
 #[derive(Args)]
@@ -50,8 +24,8 @@ pub(super) struct Init {
     #[command(flatten)]
     place: Where,
     /// Where the tables are
-    #[arg(long, value_enum, default_value = "kvb")]
-    engine: EngineArg,
+    #[arg(long, default_value = "kvb", value_parser = engine::listed())]
+    engine: EngineKind,
     /// What the path of an entry is made of
     #[arg(long, value_enum, default_value = "address")]
     path: PathArg,
@@ -64,7 +38,7 @@ impl Init {
     pub(super) fn run(self, session: &mut Session<'_>) -> Done {
         let settings = Settings { path: self.path.into(), k: self.k };
         let effort = csmt::Effort::default();
-        let store = self.place.database().init(self.engine.into(), settings, effort);
+        let store = self.place.database().init(self.engine, settings, effort);
         let store = store.map_err(because)?;
         let facts = json!({
             "path": settings.path.name(),
