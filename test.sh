@@ -29,6 +29,6 @@ fi
 # Ledgers with the tables of every engine, and the rest.
 ledgers=(kvb-ledger kvb-rubin kvb-csmt kvb-misaka kvb-misaka-indexer)
 cargo test --locked --workspace "${ledgers[@]/#/--exclude=}"
-cargo test --locked "${ledgers[@]/#/--package=}" --all-features
+KVB_POSTGRES=required cargo test --locked "${ledgers[@]/#/--package=}" --all-features
 # The lock-free overlay under every order the memory model allows.
 RUSTFLAGS="--cfg loom" cargo test --locked -p kvb --lib --release --target-dir target/loom overlay_loom

@@ -5,6 +5,7 @@
 //! ```
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -40,12 +41,8 @@ struct Args {
 
 fn args() -> Result<Args> {
     let all = ["kvb", "redb", "fjall", "rocksdb"].map(str::to_owned);
-    let mut args = Args {
-        objects: 1_000_000,
-        engines: all.to_vec(),
-        dir: std::env::temp_dir(),
-        json: None,
-    };
+    let mut args =
+        Args { objects: 1_000_000, engines: all.to_vec(), dir: std::env::temp_dir(), json: None };
     let mut given = std::env::args().skip(1);
     while let Some(name) = given.next() {
         let value = given.next().with_context(|| format!("{name} needs a value"))?;
@@ -89,7 +86,13 @@ impl Chain {
     }
 
     /// A checkpoint with these writes. The root is that which the store comes to.
-    fn next(&mut self, store: &Store, numbers: &[u64], events: u32, v2: bool) -> Result<Checkpoint> {
+    fn next(
+        &mut self,
+        store: &Store,
+        numbers: &[u64],
+        events: u32,
+        v2: bool,
+    ) -> Result<Checkpoint> {
         self.seq += 1;
         let tx_digests: Vec<Hash> =
             (0..WRITES).map(|tx| Hash::of(&[&self.seq.to_le_bytes(), &tx.to_le_bytes()])).collect();
@@ -135,13 +138,13 @@ impl Chain {
 #[derive(Default)]
 struct Figure {
     /// What was measured, in what unit.
-    rows: Vec<(&'static str, f64, &'static str)>,
+    rows: Vec<(String, f64, String)>,
 }
 
 impl Figure {
-    fn add(&mut self, name: &'static str, value: f64, unit: &'static str) {
+    fn add(&mut self, name: &str, value: f64, unit: &str) {
         eprintln!("    {name}: {value:.3} {unit}");
-        self.rows.push((name, value, unit));
+        self.rows.push((name.to_owned(), value, unit.to_owned()));
     }
 }
 
@@ -150,7 +153,10 @@ fn main() -> Result<()> {
     let mut figures: Vec<Figure> = Vec::new();
     for name in &args.engines {
         eprintln!("{name}, {} objects", args.objects);
-        figures.push(measure(name, &args)?);
+        figures.push(match args.engines.len() {
+            1 => measure(name, &args)?,
+            _ => measure_alone(name, &args)?,
+        });
     }
     print!("{:34}", format!("{} objects", args.objects));
     args.engines.iter().for_each(|name| print!(" {name:>10}"));
@@ -182,6 +188,30 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+/// Measures an engine in a process of its own, so that memory is only its own.
+fn measure_alone(name: &str, args: &Args) -> Result<Figure> {
+    let out = args.dir.join(format!("misaka-bench-{name}-{}.json", std::process::id()));
+    let status = Command::new(std::env::current_exe()?)
+        .args(["--engines", name, "--objects", &args.objects.to_string()])
+        .arg("--dir")
+        .arg(&args.dir)
+        .arg("--json")
+        .arg(&out)
+        .stdout(Stdio::null())
+        .status()?;
+    if !status.success() {
+        bail!("{name} could not be measured");
+    }
+    let found: serde_json::Value = serde_json::from_slice(&std::fs::read(&out)?)?;
+    std::fs::remove_file(&out)?;
+    let rows = found[0]["figures"].as_object().context("no figures")?;
+    let row = |(name, value): (&String, &serde_json::Value)| {
+        let (name, unit) = name.rsplit_once(", ").unwrap_or((name, ""));
+        Ok((name.to_owned(), value.as_f64().context("no number")?, unit.to_owned()))
+    };
+    Ok(Figure { rows: rows.iter().map(row).collect::<Result<_>>()? })
+}
+
 fn timed<T>(task: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
     let start = Instant::now();
     let done = task()?;
@@ -206,7 +236,8 @@ fn measure(name: &str, args: &Args) -> Result<Figure> {
     let quiet = |_, _, _| {};
     let database = Database::new(dir.join("db"));
     let store = database.init(kind, settings, effort)?;
-    let mut chain = Chain { versions: Vec::new(), seq: 0, prev: Hash::ZERO, rng: Rng::with_seed(1) };
+    let mut chain =
+        Chain { versions: Vec::new(), seq: 0, prev: Hash::ZERO, rng: Rng::with_seed(1) };
     let mut figure = Figure::default();
     let mut filled = 0.0;
     for fill in 0..fills {

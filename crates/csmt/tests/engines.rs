@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
+#[path = "../../ledger/tests/support/failing.rs"]
+mod failing;
 #[path = "../../kvb/tests/support/seed.rs"]
 mod seed;
 #[path = "support/story.rs"]
@@ -11,8 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use csmt::{Database, Effort, PathKind, Settings, Store};
+use failing::Failing;
 use fastrand::Rng;
-use ledger::{Batch, Engine, EngineError, EngineKind, MemoryEngine, Snapshot, Trouble};
+use ledger::{EngineKind, MemoryEngine};
 use story::{Story, all_rows};
 
 #[test]
@@ -57,47 +60,6 @@ fn rocksdb_has_the_column_families_of_the_specification() {
     }
 }
 
-/// An engine that fails at a call, before or after it did what it was asked to.
-#[derive(Debug)]
-struct Failing {
-    engine: Arc<MemoryEngine>,
-    calls: Arc<AtomicI64>,
-    is_done_all_the_same: bool,
-}
-
-fn fault(doing: &'static str) -> EngineError {
-    EngineError::new("failing", doing, Trouble::Other, "a fault")
-}
-
-impl Failing {
-    fn is_due(&self) -> bool {
-        self.calls.fetch_sub(1, Ordering::SeqCst) == 0
-    }
-}
-
-impl Engine for Failing {
-    fn name(&self) -> &'static str {
-        "failing"
-    }
-
-    fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, EngineError> {
-        match self.is_due() {
-            true => Err(fault("take a snapshot")),
-            false => self.engine.snapshot(),
-        }
-    }
-
-    fn commit(&self, batch: Batch) -> Result<(), EngineError> {
-        if !self.is_due() {
-            return self.engine.commit(batch);
-        }
-        if self.is_done_all_the_same {
-            self.engine.commit(batch)?;
-        }
-        Err(fault("commit"))
-    }
-}
-
 #[test]
 fn a_fault_anywhere_leaves_a_store_that_goes_on() {
     let mut rng = Rng::with_seed(seed::seed("a_fault_anywhere_leaves_a_store_that_goes_on"));
@@ -112,7 +74,7 @@ fn a_fault_anywhere_leaves_a_store_that_goes_on() {
     for is_done_all_the_same in [false, true] {
         for call in 0..200 {
             let calls = Arc::new(AtomicI64::new(i64::MAX));
-            let engine = Arc::new(MemoryEngine::new());
+            let engine = MemoryEngine::new();
             let failing = Failing { engine, calls: Arc::clone(&calls), is_done_all_the_same };
             let store = Store::init(Box::new(failing), settings, Effort::default()).unwrap();
             calls.store(call, Ordering::SeqCst);

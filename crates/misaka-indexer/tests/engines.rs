@@ -4,6 +4,8 @@
 
 #[path = "../../misaka/tests/support/chain.rs"]
 mod chain;
+#[path = "../../ledger/tests/support/failing.rs"]
+mod failing;
 #[path = "support/model.rs"]
 mod model;
 #[path = "../../kvb/tests/support/seed.rs"]
@@ -13,8 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use chain::{Chain, memory as validator};
+use failing::Failing;
 use fastrand::Rng;
-use ledger::{Batch, Engine, EngineError, EngineKind, MemoryEngine, Snapshot, Trouble};
+use ledger::{EngineKind, MemoryEngine};
 use misaka::{Settings, Store};
 use misaka_indexer::{Embedded, Error, Watch, follow, rebuild};
 use model::Model;
@@ -54,47 +57,6 @@ fn every_engine_gives_the_same_answers() {
         model.rebuilt().check(&index, &mut rng);
         drop(index);
         model.rebuilt().check(&Embedded::open_to_read(&path).unwrap(), &mut rng);
-    }
-}
-
-/// An engine that fails at a call, before or after it did what it was asked to.
-#[derive(Debug)]
-struct Failing {
-    engine: MemoryEngine,
-    calls: Arc<AtomicI64>,
-    is_done_all_the_same: bool,
-}
-
-fn fault(doing: &'static str) -> EngineError {
-    EngineError::new("failing", doing, Trouble::Other, "a fault")
-}
-
-impl Failing {
-    fn is_due(&self) -> bool {
-        self.calls.fetch_sub(1, Ordering::SeqCst) == 0
-    }
-}
-
-impl Engine for Failing {
-    fn name(&self) -> &'static str {
-        "failing"
-    }
-
-    fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, EngineError> {
-        match self.is_due() {
-            true => Err(fault("take a snapshot")),
-            false => self.engine.snapshot(),
-        }
-    }
-
-    fn commit(&self, batch: Batch) -> Result<(), EngineError> {
-        if !self.is_due() {
-            return self.engine.commit(batch);
-        }
-        if self.is_done_all_the_same {
-            self.engine.commit(batch)?;
-        }
-        Err(fault("commit"))
     }
 }
 

@@ -57,11 +57,6 @@ struct Messages {
 }
 
 impl Messages {
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.ends.clear();
-    }
-
     fn add(&mut self, tag: &[u8], key: &[u8], value: &[u8]) {
         self.bytes.extend_from_slice(tag);
         snapshot::put_entry(&mut self.bytes, key, value);
@@ -80,9 +75,7 @@ impl Messages {
 
 /// Digests and leaves of records, in their order.
 pub(crate) fn hash_records(root: RootVersion, records: &[Record<'_>]) -> Vec<Hashed> {
-    let tag = tag(root);
     let mut hashed = Vec::with_capacity(records.len());
-    let (mut objects, mut versions) = (Messages::default(), Messages::default());
     let mut rest = records;
     while !rest.is_empty() {
         let mut bytes = 0;
@@ -93,17 +86,9 @@ pub(crate) fn hash_records(root: RootVersion, records: &[Record<'_>]) -> Vec<Has
         let (part, others) = rest.split_at_checked(few.count().max(1)).unwrap_or((rest, &[]));
         rest = others;
         let digests = Hash::of_each(part.iter().map(|record| record.bytes));
-        objects.clear();
-        versions.clear();
-        for (record, digest) in part.iter().zip(&digests) {
-            objects.add(tag, &key::object(&record.id), record.bytes);
-            let version =
-                Version { digest: *digest, is_tombstone: record.is_tombstone, seq: record.seq };
-            versions.add(tag, &key::version(&record.id, record.version), &version.encode());
-        }
-        let leaves = objects.digests().into_iter().zip(versions.digests());
-        hashed.extend(digests.into_iter().zip(leaves).map(|(digest, (object, version))| Hashed {
-            digest,
+        let leaves = object_leaves(root, part).into_iter().zip(leaves_of(root, part, &digests));
+        hashed.extend(digests.iter().zip(leaves).map(|(digest, (object, version))| Hashed {
+            digest: *digest,
             object,
             version,
         }));
@@ -111,13 +96,48 @@ pub(crate) fn hash_records(root: RootVersion, records: &[Record<'_>]) -> Vec<Has
     hashed
 }
 
-/// Paths of the two entries of each object in a version.
+/// Leaves of objects alone, of a few records.
+pub(crate) fn object_leaves(root: RootVersion, records: &[Record<'_>]) -> Vec<Hash> {
+    let mut messages = Messages::default();
+    for record in records {
+        messages.add(tag(root), &key::object(&record.id), record.bytes);
+    }
+    messages.digests()
+}
+
+/// Leaves of versions alone, of a few records.
+pub(crate) fn version_leaves(root: RootVersion, records: &[Record<'_>]) -> Vec<Hash> {
+    leaves_of(root, records, &Hash::of_each(records.iter().map(|record| record.bytes)))
+}
+
+/// Leaves of versions of objects with these digests.
+fn leaves_of(root: RootVersion, records: &[Record<'_>], digests: &[Hash]) -> Vec<Hash> {
+    let mut messages = Messages::default();
+    for (record, digest) in records.iter().zip(digests) {
+        let version =
+            Version { digest: *digest, is_tombstone: record.is_tombstone, seq: record.seq };
+        let key = key::version(&record.id, record.version);
+        messages.add(tag(root), &key, &version.encode());
+    }
+    messages.digests()
+}
+
+/// Paths of the entries of objects.
+pub(crate) fn object_paths(objects: &[(Hash, u64)]) -> Vec<Hash> {
+    let keys: Vec<[u8; 36]> = objects.iter().map(|(id, _)| key::object(id)).collect();
+    Hash::of_each(keys.iter().map(<[u8; 36]>::as_slice))
+}
+
+/// Paths of the entries of versions of objects.
+pub(crate) fn version_paths(objects: &[(Hash, u64)]) -> Vec<Hash> {
+    let keys: Vec<[u8; 45]> =
+        objects.iter().map(|(id, version)| key::version(id, *version)).collect();
+    Hash::of_each(keys.iter().map(<[u8; 45]>::as_slice))
+}
+
+/// Both.
 pub(crate) fn paths(objects: &[(Hash, u64)]) -> Vec<(Hash, Hash)> {
-    let keys: Vec<([u8; 36], [u8; 45])> =
-        objects.iter().map(|(id, version)| (key::object(id), key::version(id, *version))).collect();
-    let objects = Hash::of_each(keys.iter().map(|(key, _)| key.as_slice()));
-    let versions = Hash::of_each(keys.iter().map(|(_, key)| key.as_slice()));
-    objects.into_iter().zip(versions).collect()
+    object_paths(objects).into_iter().zip(version_paths(objects)).collect()
 }
 
 /// The path of a key.

@@ -153,15 +153,12 @@ impl Made {
         }
     }
 
-    /// All children of a node, once all are hashed.
-    pub(crate) fn children(&self, node: &NewNode) -> Children {
-        let mut children = Children::default();
-        for (nibble, twig) in &node.twigs {
-            if let Some(place) = children.get_mut(*nibble) {
-                *place = self.child(twig);
-            }
-        }
-        children
+    /// The children of a node, each with its place, once all are hashed.
+    pub(crate) fn children<'a>(
+        &'a self,
+        node: &'a NewNode,
+    ) -> impl Iterator<Item = (usize, Child)> + 'a {
+        node.twigs.iter().map(|(nibble, twig)| (*nibble, self.child(twig)))
     }
 }
 

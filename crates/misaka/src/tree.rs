@@ -38,8 +38,8 @@ pub(crate) struct Nodes<'a> {
 }
 
 impl Nodes<'_> {
-    /// The children of the inner node at the end of so many half bytes of a path.
-    pub(crate) fn children(&self, path: &Hash, depth: usize) -> Result<Children, Error> {
+    /// Gives the children of the inner node at the end of so many half bytes of a path, each with its place, in order.
+    fn read(&self, path: &Hash, depth: usize, take: impl FnMut(usize, Child)) -> Result<(), Error> {
         let (key, len) = node::row_key(path, depth);
         let key = key.get(..len).unwrap_or(&[]);
         if depth >= DEPTH_MAX {
@@ -47,70 +47,97 @@ impl Nodes<'_> {
         }
         let row = self.snapshot.get(TREE, key)?;
         let row = row.ok_or_else(|| Error::damaged(TREE, key, "the row of a node is missing"))?;
-        node::decode(&row).map_err(|rule| Error::damaged(TREE, key, rule.text()))
+        node::read(&row, take).map_err(|rule| Error::damaged(TREE, key, rule.text()))
+    }
+
+    /// All places of that node together.
+    pub(crate) fn children(&self, path: &Hash, depth: usize) -> Result<Children, Error> {
+        let mut children = Children::default();
+        self.read(path, depth, |at, child| {
+            if let Some(place) = children.get_mut(at) {
+                *place = child;
+            }
+        })?;
+        Ok(children)
     }
 
     /// Applies changes, which are in the order of their paths, each path once. Gives what stands above all then, and the rows that
-    /// become others.
+    /// become others, of each thread by themselves.
     pub(crate) fn change(
         &self,
         top: Child,
         changes: &[Change],
         threads: usize,
     ) -> Result<(Child, Vec<Batch>), Error> {
-        self.upper(top, 0, changes, threads)
-    }
-
-    /// Near the top: parts of the tree below, each by itself.
-    fn upper(
-        &self,
-        at: Child,
-        depth: usize,
-        changes: &[Change],
-        threads: usize,
-    ) -> Result<(Child, Vec<Batch>), Error> {
-        let path = match (at, changes.first()) {
-            (_, None) => return Ok((at, Vec::new())),
-            (Child::Inner(_), Some(change)) if depth < PART => change.path,
+        let mut last = Batch::new();
+        let path = match (top, changes.first()) {
+            (Child::Inner(_), Some(change)) if changes.len() >= FOR_A_THREAD => change.path,
             _ => {
-                let (child, rows) = self.part(at, depth, changes)?;
-                return Ok((child, vec![rows]));
+                let child = self.upper(top, 0, changes, &mut last)?;
+                return Ok((child, vec![last]));
             }
         };
-        let mut children = self.children(&path, depth)?;
-        let parts: Vec<(usize, &[Change])> =
-            by_nibble(changes, depth, |change| &change.path).collect();
-        let is_worth_it = changes.len() >= FOR_A_THREAD;
-        let done = threads::over(&parts, if is_worth_it { threads } else { 1 }, 1, |parts| {
-            let work = |(nibble, changes): &(usize, &[Change])| {
+        let mut children = self.children(&path, 0)?;
+        let parts: Vec<(usize, &[Change])> = by_nibble(changes, 0, |change| &change.path).collect();
+        let done = threads::over(&parts, threads, 1, |parts| {
+            let mut batch = Batch::new();
+            let mut changed = Vec::with_capacity(parts.len());
+            for (nibble, changes) in parts {
                 let child = children.get(*nibble).copied().unwrap_or_default();
-                Ok((*nibble, self.upper(child, depth + 1, changes, 1)?))
-            };
-            parts.iter().map(work).collect::<Result<Vec<_>, Error>>()
+                changed.push((*nibble, self.upper(child, 1, changes, &mut batch)?));
+            }
+            Ok::<_, Error>((changed, batch))
         });
-        let mut batches = Vec::new();
+        let mut batches = Vec::with_capacity(done.len() + 1);
         for part in done {
-            for (nibble, (child, mut rows)) in part? {
-                batches.append(&mut rows);
+            let (changed, batch) = part?;
+            batches.push(batch);
+            for (nibble, child) in changed {
                 if let Some(place) = children.get_mut(nibble) {
                     *place = child;
                 }
             }
         }
-        let mut batch = Batch::new();
-        let child = assemble(&children, &path, depth, true, &mut batch);
-        batches.push(batch);
+        let child = assemble(&children, &path, 0, true, &mut last);
+        batches.push(last);
         Ok((child, batches))
     }
 
+    /// Near the top: parts of the tree below one after the other, so that not all of their nodes are in memory at once.
+    fn upper(
+        &self,
+        at: Child,
+        depth: usize,
+        changes: &[Change],
+        batch: &mut Batch,
+    ) -> Result<Child, Error> {
+        let path = match (at, changes.first()) {
+            (_, None) => return Ok(at),
+            (Child::Inner(_), Some(change)) if depth < PART => change.path,
+            _ => return self.part(at, depth, changes, batch),
+        };
+        let mut children = self.children(&path, depth)?;
+        for (nibble, part) in by_nibble(changes, depth, |change| &change.path) {
+            if let Some(place) = children.get_mut(nibble) {
+                *place = self.upper(*place, depth + 1, part, batch)?;
+            }
+        }
+        Ok(assemble(&children, &path, depth, true, batch))
+    }
+
     /// A part of the tree.
-    fn part(&self, at: Child, depth: usize, changes: &[Change]) -> Result<(Child, Batch), Error> {
+    fn part(
+        &self,
+        at: Child,
+        depth: usize,
+        changes: &[Change],
+        batch: &mut Batch,
+    ) -> Result<Child, Error> {
         let mut made = Made::default();
-        let mut batch = Batch::new();
-        let twig = self.walk(at, depth, changes, &mut made, &mut batch)?;
+        let twig = self.walk(at, depth, changes, &mut made, batch)?;
         made.hash();
-        write(&made, &mut batch);
-        Ok((made.child(&twig), batch))
+        write(&made, batch);
+        Ok(made.child(&twig))
     }
 
     fn walk(
@@ -124,16 +151,24 @@ impl Nodes<'_> {
         let Some(Change { path, .. }) = changes.first() else { return Ok(Twig::Known(at)) };
         let old = match at {
             Child::Inner(_) => {
-                let children = self.children(path, depth)?;
-                let mut parts = by_nibble(changes, depth, |change| &change.path).peekable();
-                let mut twigs = Vec::new();
-                for (nibble, child) in children.into_iter().enumerate() {
-                    let twig = match parts.next_if(|(at, _)| *at == nibble) {
-                        Some((_, part)) => self.walk(child, depth + 1, part, made, batch)?,
-                        None => Twig::Known(child),
+                let mut twigs: Vec<(usize, Twig)> = Vec::with_capacity(16);
+                self.read(path, depth, |at, child| twigs.push((at, Twig::Known(child))))?;
+                for (nibble, part) in by_nibble(changes, depth, |change| &change.path) {
+                    let place = twigs.binary_search_by_key(&nibble, |(at, _)| *at);
+                    let at = match place.map(|place| twigs.get(place)) {
+                        Ok(Some((_, Twig::Known(child)))) => *child,
+                        _ => Child::Empty,
                     };
-                    if !matches!(twig, Twig::Known(Child::Empty)) {
-                        twigs.push((nibble, twig));
+                    let twig = self.walk(at, depth + 1, part, made, batch)?;
+                    match (place, matches!(twig, Twig::Known(Child::Empty))) {
+                        (Ok(place), true) => drop(twigs.remove(place)),
+                        (Ok(place), false) => {
+                            if let Some(old) = twigs.get_mut(place) {
+                                old.1 = twig;
+                            }
+                        }
+                        (Err(_), true) => {}
+                        (Err(place), false) => twigs.insert(place, (nibble, twig)),
                     }
                 }
                 let twig = made.node(depth, *path, twigs);
@@ -183,9 +218,11 @@ fn assemble(
 }
 
 fn write(made: &Made, batch: &mut Batch) {
+    let mut value = Vec::new();
     for node in &made.nodes {
         let (key, len) = node::row_key(&node.path, node.depth);
-        let value = node::value(&made.children(node));
+        value.clear();
+        node::put_value(&mut value, made.children(node));
         batch.put(TREE, key.get(..len).unwrap_or(&[]), &value);
     }
 }

@@ -146,7 +146,7 @@ fn go_on(
 fn power_loss_at_every_step_loses_nothing() {
     let first = seed::seed("power_loss_at_every_step_loses_nothing");
     let mut images = 0;
-    for round in 0..2 * seed::rounds() {
+    for round in 0..6 * seed::rounds() {
         let mut rng = Rng::with_seed(first ^ round);
         let v2_at = [None, Some(254)][usize::try_from(round % 2).unwrap()];
         let settings = Settings { chain_id: Some(7), event_retention: 2, window: 3, v2_at };

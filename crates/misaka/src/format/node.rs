@@ -6,8 +6,6 @@
 //! place  u8 0, id, 32 of an object | u8 1, id, 32, version, u64le | u8 2, path, 32 of a parameter
 //! ```
 
-use ledger::Writer;
-
 use super::key;
 use super::mcs::{Decoder, whole};
 use crate::error::Rule;
@@ -34,17 +32,16 @@ impl Place {
         }
     }
 
-    fn encode(&self, writer: &mut Writer) {
-        match self {
-            Place::Object(id) => {
-                writer.u8(0).bytes(&id.0);
-            }
-            Place::Version(id, version) => {
-                writer.u8(1).bytes(&id.0).u64_le(*version);
-            }
-            Place::Param(path) => {
-                writer.u8(2).bytes(&path.0);
-            }
+    fn put(&self, bytes: &mut Vec<u8>) {
+        let (kind, id) = match self {
+            Place::Object(id) => (0, id),
+            Place::Version(id, _) => (1, id),
+            Place::Param(path) => (2, path),
+        };
+        bytes.push(kind);
+        bytes.extend_from_slice(&id.0);
+        if let Place::Version(_, version) = self {
+            bytes.extend_from_slice(&version.to_le_bytes());
         }
     }
 
@@ -106,71 +103,77 @@ pub fn row_key(path: &Hash, depth: usize) -> ([u8; KEY_MAX], usize) {
 
 /// The value of a node.
 pub fn value(children: &Children) -> Vec<u8> {
-    let (mut present, mut leaves) = (0_u16, 0_u16);
-    for (at, child) in children.iter().enumerate() {
-        match child {
-            Child::Empty => {}
-            Child::Leaf(..) => {
-                present |= 1 << at;
-                leaves |= 1 << at;
-            }
-            Child::Inner(_) => present |= 1 << at,
-        }
-    }
-    let mut writer = Writer::with_capacity(256);
-    writer.u16_le(present).u16_le(leaves);
-    for child in children {
-        match child {
-            Child::Empty => {}
-            Child::Leaf(place, digest) => {
-                place.encode(&mut writer);
-                writer.bytes(&digest.0);
-            }
-            Child::Inner(digest) => {
-                writer.bytes(&digest.0);
-            }
-        }
-    }
-    writer.finish()
+    let mut bytes = Vec::new();
+    put_value(&mut bytes, children.iter().copied().enumerate());
+    bytes
 }
 
-/// Reads such a value.
-pub fn decode(bytes: &[u8]) -> Result<Children, Rule> {
+/// Adds the value of a node whose children are these, each with its place, in order.
+pub fn put_value(bytes: &mut Vec<u8>, children: impl Iterator<Item = (usize, Child)>) {
+    let start = bytes.len();
+    bytes.extend_from_slice(&[0; 4]);
+    let (mut present, mut leaves) = (0_u16, 0_u16);
+    for (at, child) in children {
+        match &child {
+            Child::Empty => continue,
+            Child::Leaf(place, _) => {
+                leaves |= 1 << at;
+                place.put(bytes);
+            }
+            Child::Inner(_) => {}
+        }
+        present |= 1 << at;
+        bytes.extend_from_slice(&child.digest().0);
+    }
+    let head = present.to_le_bytes().into_iter().chain(leaves.to_le_bytes());
+    for (to, from) in bytes.iter_mut().skip(start).zip(head) {
+        *to = from;
+    }
+}
+
+/// Reads such a value. Each child that there is goes to `take` with its place, in order.
+pub fn read(bytes: &[u8], mut take: impl FnMut(usize, Child)) -> Result<(), Rule> {
     whole(bytes, |decoder| {
         let present = decoder.u16()?;
         let leaves = decoder.u16()?;
         if leaves & !present != 0 {
             return Err(Rule::BadBool);
         }
-        let mut children = Children::default();
-        for (at, child) in children.iter_mut().enumerate() {
-            *child = match (present >> at & 1, leaves >> at & 1) {
-                (0, _) => Child::Empty,
-                (_, 0) => Child::Inner(Hash(decoder.array()?)),
+        for at in (0..16).filter(|at| present >> at & 1 == 1) {
+            let child = match leaves >> at & 1 {
+                0 => Child::Inner(Hash(decoder.array()?)),
                 _ => Child::Leaf(Place::decode(decoder)?, Hash(decoder.array()?)),
             };
+            take(at, child);
         }
-        Ok(children)
+        Ok(())
     })
+}
+
+/// The same, all places together.
+pub fn decode(bytes: &[u8]) -> Result<Children, Rule> {
+    let mut children = Children::default();
+    read(bytes, |at, child| {
+        if let Some(place) = children.get_mut(at) {
+            *place = child;
+        }
+    })?;
+    Ok(children)
 }
 
 /// What stands above all nodes, as the store notes it.
 pub fn top_value(top: &Child) -> Vec<u8> {
-    let mut writer = Writer::new();
+    let mut bytes = Vec::new();
     match top {
-        Child::Empty => {
-            writer.u8(0);
+        Child::Empty => return vec![0],
+        Child::Leaf(place, _) => {
+            bytes.push(1);
+            place.put(&mut bytes);
         }
-        Child::Leaf(place, digest) => {
-            writer.u8(1);
-            place.encode(&mut writer);
-            writer.bytes(&digest.0);
-        }
-        Child::Inner(digest) => {
-            writer.u8(2).bytes(&digest.0);
-        }
+        Child::Inner(_) => bytes.push(2),
     }
-    writer.finish()
+    bytes.extend_from_slice(&top.digest().0);
+    bytes
 }
 
 /// Reads that.

@@ -43,14 +43,14 @@ impl Store {
         self.prepare(&mut state, checkpoint)?;
         let snapshot = self.engine.snapshot()?;
         let draft = self.draft(&*snapshot, &state, checkpoint)?;
-        let (root, new) = self.root_of(&*snapshot, &mut state, &draft)?;
+        let (root, mut new) = self.root_of(&*snapshot, &mut state, &draft)?;
         let header = &checkpoint.header;
         if root != header.state_root {
             undo(&mut state, new);
             let what = format!("the state has {root}, the header {}", header.state_root);
             return Err(Error::refused(Rule::StateRoot, what));
         }
-        let made = self.batch(&*snapshot, &state, &draft, &new);
+        let made = self.batch(&*snapshot, &state, &draft, &mut new);
         let (batch, pruned, tip) = match made {
             Ok(made) => made,
             Err(error) => {
@@ -107,10 +107,19 @@ impl Store {
         snapshot: &dyn Snapshot,
         state: &State,
         draft: &Draft<'_>,
-        new: &NewRoot,
+        new: &mut NewRoot,
     ) -> Result<(Batch, Pruned, Tip), Error> {
         let (seq, checkpoint) = (draft.seq, draft.checkpoint);
         let mut batch = Batch::new();
+        if let NewRoot::V2(top, rows) = new {
+            // The rows of the tree are most of it: the others are added to them.
+            let mut rows = std::mem::take(rows).into_iter();
+            batch = rows.next().unwrap_or_default();
+            rows.for_each(|rows| {
+                batch.append(&rows);
+            });
+            batch.put(META, TREE_TOP, &node::top_value(top));
+        }
         for touched in &draft.touched {
             let newest = &touched.newest;
             batch.put_parts(OBJECTS, &[&newest.id.0], &[&newest.seq.to_le_bytes(), newest.bytes]);
@@ -147,12 +156,6 @@ impl Store {
             objects: before.map_or(0, |tip| tip.objects).saturating_add(draft.created()),
         };
         batch.put(META, TIP, &TipRow::encode(header, tip.first, tip.objects));
-        if let NewRoot::V2(top, rows) = new {
-            rows.iter().for_each(|rows| {
-                batch.append(rows);
-            });
-            batch.put(META, TREE_TOP, &node::top_value(top));
-        }
         let pruned = self.prune(snapshot, seq, &draft.touched, &mut batch)?;
         Ok((batch, pruned, tip))
     }

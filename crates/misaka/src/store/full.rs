@@ -1,6 +1,6 @@
 //! Roots made from nothing but the rows: of everything there is, without what is kept in memory.
 //!
-//! Threads share the ids by their first byte. v1 takes 64 bytes an object in memory, or none and two passes if that is too much. v2 sorts
+//! Threads share the ids by their first byte. v1 goes through them twice, for the leaves of objects and for those of versions. v2 sorts
 //! paths, as many at a time as memory has room for, by their first byte.
 
 use std::ops::{Bound, Range};
@@ -31,8 +31,13 @@ const TOGETHER: usize = 512;
 const TOGETHER_BYTES: usize = 1 << 20;
 /// Bytes of a leaf of v2 in memory.
 const LEAF_BYTES: usize = size_of::<Leaf>();
+/// Objects that are gone through in one go.
+const SMALL: u64 = 1 << 13;
 /// Of how many objects progress is told.
 const TELL: u64 = 1 << 14;
+
+/// What makes leaves of records.
+type HashLeaves = fn(RootVersion, &[Record<'_>]) -> Vec<Hash>;
 
 /// Goes through the records of objects whose ids begin with some bytes, a few at a time.
 fn for_each_record(
@@ -158,6 +163,46 @@ impl Store {
                 let params = param_leaves(RootVersion::V1, params);
                 params.into_iter().for_each(|(_, leaf)| growing.push(leaf));
             }
+        }
+        Ok(growing.finish())
+    }
+
+    /// The root of v1 of all rows. Threads hash the leaves of a few first bytes at a time, so that little is in memory, whatever is
+    /// kept there besides.
+    pub(super) fn full_root1(
+        &self,
+        snapshot: &dyn Snapshot,
+        objects: u64,
+        progress: Progress<'_>,
+    ) -> Result<Hash, Error> {
+        let mut growing = merkle::Growing::default();
+        let done = AtomicU64::new(0);
+        // Not worth it for a few.
+        let ranges: Vec<Range<usize>> = match objects < SMALL {
+            true => std::iter::once(0..256).collect(),
+            false => (0..256).map(|byte| byte..byte + 1).collect(),
+        };
+        let kinds: [HashLeaves; 2] = [leaf::object_leaves, leaf::version_leaves];
+        let params = param_leaves(RootVersion::V1, &params_of(snapshot)?);
+        // Parameters stand between objects and versions.
+        for (hash, between) in kinds.into_iter().zip([params.as_slice(), &[]]) {
+            for wave in ranges.chunks(self.effort.threads.max(1)) {
+                let parts = threads::over(wave, self.effort.threads, 1, |ranges| {
+                    let mut leaves = Vec::new();
+                    for range in ranges {
+                        for_each_record(snapshot, range.clone(), &mut |records| {
+                            leaves.append(&mut hash(RootVersion::V1, records));
+                            tell(progress, Stage::Hashing, &done, records.len(), 2 * objects);
+                            Ok(())
+                        })?;
+                    }
+                    Ok::<_, Error>(leaves)
+                });
+                for part in parts {
+                    part?.into_iter().for_each(|leaf| growing.push(leaf));
+                }
+            }
+            between.iter().for_each(|(_, leaf)| growing.push(*leaf));
         }
         Ok(growing.finish())
     }

@@ -2,7 +2,7 @@
 
 use ledger::{Batch, Snapshot};
 
-use super::draft::Draft;
+use super::draft::{Draft, Touched};
 use super::view::View;
 use super::{State, Store};
 use crate::error::Error;
@@ -133,35 +133,47 @@ impl Store {
         top: Child,
         draft: &Draft<'_>,
     ) -> Result<(Hash, NewRoot), Error> {
-        let hashed = self.hash_touched(RootVersion::V2, draft);
-        let mut changes: Vec<Change> = Vec::with_capacity(3 * hashed.len());
-        let newest: Vec<(Hash, u64)> = draft
-            .touched
-            .iter()
-            .map(|touched| (touched.newest.id, touched.newest.version))
-            .collect();
-        let mut change = |path, place, digest| changes.push(Change { path, place, digest });
-        for (((id, version), paths), hashed) in newest.iter().zip(leaf::paths(&newest)).zip(hashed)
-        {
-            change(paths.0, Place::Object(*id), Some(hashed.object));
-            change(paths.1, Place::Version(*id, *version), Some(hashed.version));
-        }
-        let old: Vec<(Hash, u64)> = draft
-            .touched
-            .iter()
-            .filter_map(|touched| Some((touched.newest.id, touched.old?.version)))
-            .collect();
-        for ((id, version), paths) in old.iter().zip(leaf::paths(&old)) {
-            change(paths.1, Place::Version(*id, *version), None);
-        }
+        let parts = threads::over(&draft.touched, self.effort.threads, FOR_A_THREAD, changes_of);
+        let mut changes = parts.concat();
         for (name, leaf) in self.param_leaves(RootVersion::V2, draft) {
             let path = leaf::path(&Key::Param(name).encode());
-            change(path, Place::Param(path), Some(leaf));
+            changes.push(Change { path, place: Place::Param(path), digest: Some(leaf) });
         }
-        changes.sort_unstable();
+        let changes = sorted(changes);
         let (top, rows) = Nodes { snapshot }.change(top, &changes, self.effort.threads)?;
         Ok((top.digest(), NewRoot::V2(top, rows)))
     }
+}
+
+/// What objects that are written change in the tree.
+fn changes_of(touched: &[Touched<'_>]) -> Vec<Change> {
+    let records: Vec<Record<'_>> = touched.iter().map(|touched| touched.newest).collect();
+    let hashed = leaf::hash_records(RootVersion::V2, &records);
+    let newest: Vec<(Hash, u64)> =
+        records.iter().map(|record| (record.id, record.version)).collect();
+    let mut changes = Vec::with_capacity(3 * touched.len());
+    for (((id, version), paths), hashed) in newest.iter().zip(leaf::paths(&newest)).zip(hashed) {
+        let (object, newest) = (Place::Object(*id), Place::Version(*id, *version));
+        changes.push(Change { path: paths.0, place: object, digest: Some(hashed.object) });
+        changes.push(Change { path: paths.1, place: newest, digest: Some(hashed.version) });
+    }
+    let old: Vec<(Hash, u64)> = touched
+        .iter()
+        .filter_map(|touched| Some((touched.newest.id, touched.old?.version)))
+        .collect();
+    for ((id, version), path) in old.iter().zip(leaf::version_paths(&old)) {
+        changes.push(Change { path, place: Place::Version(*id, *version), digest: None });
+    }
+    changes
+}
+
+/// Changes in the order of their paths. They are large, and mostly a few bytes of the path tell them apart.
+fn sorted(changes: Vec<Change>) -> Vec<Change> {
+    let first = |change: &Change| change.path.0.first_chunk().map_or(0, |b| u64::from_be_bytes(*b));
+    let mut order: Vec<(u64, &Change)> =
+        changes.iter().map(|change| (first(change), change)).collect();
+    order.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.cmp(b.1)));
+    order.into_iter().map(|(_, change)| *change).collect()
 }
 
 impl View<'_> {
@@ -169,15 +181,7 @@ impl View<'_> {
     pub fn full_root(&self, version: RootVersion, progress: Progress<'_>) -> Result<Hash, Error> {
         let objects = self.tip()?.map_or(0, |tip| tip.objects);
         match version {
-            RootVersion::V1 => {
-                let needed = usize::try_from(objects).unwrap_or(usize::MAX);
-                if needed.saturating_mul(OBJECT_BYTES) <= self.store.effort.kept() {
-                    let root1 = self.store.load_leaves(&*self.snapshot, objects, progress)?;
-                    return Ok(root1.root());
-                }
-                let params = self.params()?;
-                self.store.stream_root1(&*self.snapshot, &params, &[], objects, progress)
-            }
+            RootVersion::V1 => self.store.full_root1(&*self.snapshot, objects, progress),
             RootVersion::V2 => {
                 let top = self.store.full_tree(&*self.snapshot, objects, progress, None)?;
                 Ok(top.digest())
