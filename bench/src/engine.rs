@@ -28,6 +28,8 @@ pub enum Phase {
 pub trait Engine: Sized + Send + Sync {
     /// Whether rows can be read in key order.
     const IS_ORDERED: bool = true;
+    /// Whether somebody can wait until a commit is durable. If not, nothing is measured that does.
+    const IS_DURABLE: bool = true;
 
     /// A consistent view for one thread.
     type Reader<'a>: Reader

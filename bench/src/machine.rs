@@ -135,6 +135,8 @@ pub fn versions() -> String {
         format!("redb {}", locked("redb")),
         format!("fjall {}", locked("fjall")),
         format!("rusqlite {} (SQLite {})", locked("rusqlite"), rusqlite::version()),
+        format!("parity-db {}", locked("parity-db")),
+        format!("candystore {}", locked("candystore")),
     ];
     if cfg!(feature = "kvb") {
         parts.insert(0, format!("kvb {}", locked("kvb")));

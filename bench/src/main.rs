@@ -4,6 +4,7 @@
 //! do not mix; a measuring process runs one more, which it kills. Rounds go over all engines in
 //! turn, so that the noise of a busy machine hits all alike.
 
+mod chart;
 mod engine;
 mod engines;
 mod machine;
@@ -23,16 +24,17 @@ use crate::workload::{Measures, Outcome, Plan};
 
 const USAGE: &str = "\
 kvb-bench [--keys 1000000] [--rounds 3] [--engines a,b,c] [--workloads a,b,c] [--dir DIR]
-          [--json FILE] [--puts 300] [--blocks 30] [--gets N] [--churn 5] [--churn-batch 100]
-          [--seconds 20]
+          [--json FILE] [--charts DIR] [--puts 300] [--blocks 30] [--gets N] [--churn 5] [--churn-batch 100]
+          [--seconds 20] [--value 100]
 
   --engines    default: all that were built in
-  --workloads  of put,block,get,get2,miss,reopen,kill,scan-full,scan-prefix,scan-reverse, and of
+  --workloads  of put,writers,block,get,get2,miss,reopen,kill,scan-full,scan-prefix,scan-reverse, and of
                churn,put-latency, which take minutes and run only when named; the load always runs
   --dir        where the stores are made, on the disk to be measured (default: a temporary one)
   --gets       gets per thread (default: as many as keys, at most 1000000)
   --churn      changes of the churn per key; --churn-batch of them make a durable commit
-  --seconds    how long put-latency puts";
+  --seconds    how long put-latency puts
+  --value      bytes of a value; from 16384 on, batches and blocks are of 20 records, not 1000";
 
 const GETS_MAX: usize = 1_000_000;
 
@@ -49,6 +51,7 @@ struct Arguments {
     rounds: usize,
     engines: Vec<String>,
     json: Option<PathBuf>,
+    charts: Option<PathBuf>,
 }
 
 fn main() -> Result<()> {
@@ -79,6 +82,7 @@ pub fn child_args(role: &str, plan: &Plan) -> Vec<String> {
         ("--churn-batch", plan.churn_batch.to_string()),
         ("--seconds", plan.seconds.to_string()),
         ("--seed", plan.seed.to_string()),
+        ("--value", plan.value.to_string()),
         ("--workloads", plan.workloads.join(",")),
     ];
     pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
@@ -89,6 +93,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
     let mut engines: Vec<String> = engines::ALL.iter().map(|entry| entry.name.into()).collect();
     let mut rounds = 3;
     let mut json = None;
+    let mut charts = None;
     let mut gets = None;
     let mut plan = Plan {
         engine: String::new(),
@@ -101,6 +106,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
         churn_batch: 100,
         seconds: 20,
         seed: 1,
+        value: record::VALUE_LEN,
         workloads: workload::USUAL.iter().map(|name| (*name).to_owned()).collect(),
     };
     while let Some(name) = words.next() {
@@ -116,6 +122,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
             "--workloads" => plan.workloads = split(&value),
             "--dir" => plan.dir = value.into(),
             "--json" => json = Some(value.into()),
+            "--charts" => charts = Some(value.into()),
             "--puts" => plan.puts = value.parse()?,
             "--blocks" => plan.blocks = value.parse()?,
             "--gets" => gets = Some(value.parse()?),
@@ -123,6 +130,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
             "--churn-batch" => plan.churn_batch = value.parse()?,
             "--seconds" => plan.seconds = value.parse()?,
             "--seed" => plan.seed = value.parse()?,
+            "--value" => plan.value = value.parse()?,
             "--role" if value == "measure" => role = Role::Measure,
             "--role" if value == "crash" => role = Role::Crash,
             _ => bail!("unknown option {name} {value}\n{USAGE}"),
@@ -136,9 +144,11 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
     ensure!(unknown.is_none(), "unknown workload {unknown:?}\n{USAGE}");
     let counts = [plan.keys, plan.puts, plan.blocks, plan.churn, plan.churn_batch];
     ensure!(!counts.contains(&0) && plan.seconds > 0, "counts must not be zero");
+    ensure!(plan.value >= 24, "a value has 24 bytes at least");
+    record::set_value_len(plan.value);
     plan.gets = gets.unwrap_or(plan.keys.min(GETS_MAX));
     plan.engine = engines.first().cloned().unwrap_or_default();
-    Ok(Arguments { role, plan, rounds, engines, json })
+    Ok(Arguments { role, plan, rounds, engines, json, charts })
 }
 
 fn split(list: &str) -> Vec<String> {
@@ -179,7 +189,7 @@ fn compare(arguments: &Arguments) -> Result<()> {
         std::fs::remove_dir_all(&plan.dir)?;
     }
     let config = json!({
-        "machine": machine, "versions": machine::versions(), "keys": plan.keys,
+        "machine": machine, "versions": machine::versions(), "keys": plan.keys, "value": plan.value,
         "rounds": arguments.rounds, "puts": plan.puts, "blocks": plan.blocks, "gets": plan.gets,
         "churn": plan.churn, "churn_batch": plan.churn_batch, "seconds": plan.seconds,
         "failures": failures,
@@ -188,13 +198,19 @@ fn compare(arguments: &Arguments) -> Result<()> {
         let text = serde_json::to_string_pretty(&report::json(&all, config))?;
         std::fs::write(path, text)?;
     }
+    if let Some(dir) = &arguments.charts {
+        std::fs::create_dir_all(dir)?;
+        for (file, text) in chart::all(&all) {
+            std::fs::write(dir.join(file), text)?;
+        }
+    }
     println!("Machine: {machine}\n\nEngines: {}\n", machine::versions());
     println!(
         "{} keys of {} bytes, values of {} bytes, {} durable puts, {} blocks, {} gets per thread, \
          churn of {} changes per key in commits of {}, rounds: {}.\n",
         plan.keys,
         record::KEY_LEN,
-        record::VALUE_LEN,
+        record::value_len(),
         plan.puts,
         plan.blocks,
         plan.gets,

@@ -3,19 +3,41 @@
 //! Record `index` always has the same key and value, so a read can be checked without keeping a
 //! copy. Ascending indices give keys in random order.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use anyhow::{Result, bail};
 use fastrand::Rng;
 
 /// Length of every key: a transaction id and an output number.
 pub const KEY_LEN: usize = 36;
-/// Length of every value.
+/// Length of every value, unless somebody says otherwise.
 pub const VALUE_LEN: usize = 100;
+/// From this length on fewer records make a batch.
+const LARGE: usize = 16 << 10;
 
 /// Where a value says which version it is, if it is not the first.
 const VERSION_AT: usize = 8;
 
 /// Indices from here on are never written; they serve as keys that must be missing.
 const MISSING_START: u64 = 1 << 40;
+
+/// The length of values in this process.
+static LEN: AtomicUsize = AtomicUsize::new(VALUE_LEN);
+
+/// Sets the length of every value, once, before there is any.
+pub fn set_value_len(len: usize) {
+    LEN.store(len, Ordering::Relaxed);
+}
+
+/// Length of every value.
+pub fn value_len() -> usize {
+    LEN.load(Ordering::Relaxed)
+}
+
+/// Records per batch of the load, and records spent and created per block.
+pub fn batch() -> usize {
+    if value_len() >= LARGE { 20 } else { 1000 }
+}
 
 /// A key as stored.
 pub type Key = [u8; KEY_LEN];
@@ -31,7 +53,7 @@ pub struct Probe {
 #[derive(Clone)]
 pub struct Record {
     pub key: Key,
-    pub value: [u8; VALUE_LEN],
+    pub value: Vec<u8>,
 }
 
 /// One block of the block workload.
@@ -76,9 +98,9 @@ impl Probe {
     /// Whether `found` has the right length, begins with the index and ends with its hash.
     pub fn is(&self, found: Option<&[u8]>) -> bool {
         found.is_some_and(|value| {
-            value.len() == VALUE_LEN
+            value.len() == value_len()
                 && value[..8] == self.index.to_le_bytes()
-                && value[VALUE_LEN - 8..] == seal(self.index).to_le_bytes()
+                && value[value.len() - 8..] == seal(self.index).to_le_bytes()
         })
     }
 }
@@ -86,10 +108,11 @@ impl Probe {
 impl Record {
     /// Record `index`.
     pub fn new(index: u64) -> Self {
-        let mut value = [0; VALUE_LEN];
+        let mut value = vec![0; value_len()];
         fill(&mut value, index.wrapping_mul(2) + 1);
         value[..8].copy_from_slice(&index.to_le_bytes());
-        value[VALUE_LEN - 8..].copy_from_slice(&seal(index).to_le_bytes());
+        let end = value.len() - 8;
+        value[end..].copy_from_slice(&seal(index).to_le_bytes());
         Self { key: Probe::new(index).key, value }
     }
 

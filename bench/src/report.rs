@@ -31,6 +31,9 @@ pub const MEASURES: &[Measure] = &[
     low("put_p10_us", "durable put p10 us"),
     low("put_p50_us", "durable put p50 us"),
     low("put_p99_us", "durable put p99 us"),
+    high("writers1_per_s", "durable puts, 1 writer /s"),
+    high("writers8_per_s", "durable puts, 8 writers /s"),
+    high("writers32_per_s", "durable puts, 32 writers /s"),
     low("block_mean_ms", "block apply mean ms"),
     low("block_p50_ms", "block apply p50 ms"),
     low("block_p99_ms", "block apply p99 ms"),
@@ -104,7 +107,7 @@ impl Results {
         samples
     }
 
-    fn median(&self, measure: &Measure) -> Option<f64> {
+    pub fn median(&self, measure: &Measure) -> Option<f64> {
         let samples = self.samples(measure);
         let upper = *samples.get(samples.len() / 2)?;
         let lower = samples[(samples.len() - 1) / 2];
@@ -205,7 +208,7 @@ fn times(ours: Option<f64>, other: Option<f64>, better: Better) -> String {
 }
 
 /// A number in three or four digits.
-fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     let (value, unit) = match value.abs() {
         large if large >= 1e6 => (value / 1e6, " M"),
         large if large >= 1e4 => (value / 1e3, " k"),

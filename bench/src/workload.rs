@@ -20,16 +20,17 @@ use fastrand::Rng;
 
 use crate::engine::{Engine, Phase, Reader};
 use crate::machine;
-use crate::record::{Live, Probe, Record};
+use crate::record::{Live, Probe, Record, batch};
 use crate::times::Times;
 
-/// Records per batch of the load, and records spent and created per block.
-const BATCH: usize = 1000;
 /// Probes made at a time, off the clock.
 const CHUNK: usize = 1024;
 /// Fresh records written before the kill: this part of the keys, but no more than the second.
 const FRESH_PART: usize = 5;
 const FRESH_MAX: usize = 200_000;
+/// Threads that put at once.
+const WRITERS: [(usize, &str); 3] =
+    [(1, "writers1_per_s"), (8, "writers8_per_s"), (32, "writers32_per_s")];
 /// Records looked up, off the clock, where a sample is enough.
 const SAMPLE: usize = 1000;
 
@@ -39,6 +40,7 @@ pub type Measures = BTreeMap<String, f64>;
 /// The workloads that run unless others are chosen.
 pub const USUAL: &[&str] = &[
     "put",
+    "writers",
     "block",
     "get",
     "get2",
@@ -67,12 +69,21 @@ pub struct Plan {
     /// How long `put-latency` puts.
     pub seconds: u64,
     pub seed: u64,
+    /// Bytes of a value.
+    pub value: usize,
     pub workloads: Vec<String>,
 }
 
 impl Plan {
     fn wants(&self, workload: &str) -> bool {
         self.workloads.iter().any(|name| name == workload)
+    }
+
+    /// Records that `measure` makes at most.
+    fn records_max(&self) -> usize {
+        let writers: usize =
+            WRITERS.iter().map(|(threads, _)| threads * (self.puts / threads).max(10)).sum();
+        self.keys + self.puts + writers + self.blocks * batch()
     }
 
     fn fresh(&self) -> usize {
@@ -106,17 +117,19 @@ type Group = (&'static str, &'static [&'static str], fn(&mut Run<'_>) -> Result<
 /// Runs all workloads of `plan` in an empty directory.
 pub fn measure<E: Engine>(plan: &Plan) -> Result<Outcome> {
     let groups: [Group; 4] = [
-        ("ledger", &["put", "block", "get", "get2", "miss", "reopen", "kill"], |run| {
+        ("ledger", &["put", "writers", "block", "get", "get2", "miss", "reopen", "kill"], |run| {
             run.ledger::<E>()
         }),
         ("scan", &["scan-full", "scan-prefix", "scan-reverse"], |run| run.scans::<E>()),
         ("churn", &["churn"], |run| run.churn::<E>()),
         ("latency", &["put-latency"], |run| run.latency::<E>()),
     ];
+    let is_possible = |name: &str| E::IS_DURABLE || !["churn", "latency"].contains(&name);
     let mut outcome = Outcome { measures: Measures::new(), failure: None };
     for (name, workloads, work) in groups {
         let is_load_alone = plan.workloads.is_empty() && name == "ledger";
-        if !is_load_alone && !workloads.iter().any(|workload| plan.wants(workload)) {
+        let is_wanted = is_load_alone || workloads.iter().any(|workload| plan.wants(workload));
+        if !is_wanted || !is_possible(name) {
             continue;
         }
         let plan = Plan { dir: plan.dir.join(name), ..plan.clone() };
@@ -157,8 +170,8 @@ pub fn crash<E: Engine>(plan: &Plan) -> Result<()> {
 }
 
 fn load_range<E: Engine>(engine: &E, range: Range<u64>) -> Result<()> {
-    for first in range.clone().step_by(BATCH) {
-        let indices = first..range.end.min(first + BATCH as u64);
+    for first in range.clone().step_by(batch()) {
+        let indices = first..range.end.min(first + batch() as u64);
         engine.load(&indices.map(Record::new).collect::<Vec<_>>())?;
     }
     Ok(())
@@ -166,12 +179,12 @@ fn load_range<E: Engine>(engine: &E, range: Range<u64>) -> Result<()> {
 
 /// The first index after everything that `measure` writes.
 fn fresh_start(plan: &Plan) -> u64 {
-    (plan.keys + plan.puts + plan.blocks * BATCH) as u64
+    plan.records_max() as u64
 }
 
 impl<'a> Run<'a> {
     fn new(plan: &'a Plan) -> Result<Self> {
-        let live = Live::new(plan.keys + plan.puts + plan.blocks * BATCH);
+        let live = Live::new(plan.records_max());
         let rng = Rng::with_seed(plan.seed);
         Ok(Run { plan, live, rng, anon_start: machine::anon_bytes()?, measures: Measures::new() })
     }
@@ -180,10 +193,13 @@ impl<'a> Run<'a> {
         let plan = self.plan;
         let engine = E::open(&plan.dir, Phase::Load).context("create")?;
         self.load(&engine).context("load")?;
-        if plan.wants("put") {
+        if plan.wants("put") && E::IS_DURABLE {
             self.puts(&engine).context("put")?;
         }
-        if plan.wants("block") {
+        if plan.wants("writers") && E::IS_DURABLE {
+            self.writers(&engine).context("writers")?;
+        }
+        if plan.wants("block") && E::IS_DURABLE {
             self.blocks(&engine).context("block")?;
         }
         self.reads(&engine).context("get")?;
@@ -192,7 +208,7 @@ impl<'a> Run<'a> {
         if plan.wants("reopen") {
             self.reopen_clean::<E>().context("reopen")?;
         }
-        if plan.wants("kill") {
+        if plan.wants("kill") && E::IS_DURABLE {
             self.reopen_killed::<E>().context("reopen after kill")?;
         }
         Ok(())
@@ -219,8 +235,8 @@ impl<'a> Run<'a> {
         self.plan.say("load");
         let keys = self.plan.keys;
         let mut spent = Duration::ZERO;
-        for first in (0..keys).step_by(BATCH) {
-            let records = self.live.create(BATCH.min(keys - first));
+        for first in (0..keys).step_by(batch()) {
+            let records = self.live.create(batch().min(keys - first));
             let start = Instant::now();
             engine.load(&records)?;
             spent += start.elapsed();
@@ -245,12 +261,30 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Durable puts of several threads, each of which waits for its own.
+    fn writers<E: Engine>(&mut self, engine: &E) -> Result<()> {
+        for (threads, name) in WRITERS {
+            self.plan.say(&format!("{threads} writers"));
+            let each = (self.plan.puts / threads).max(10);
+            let parts: Vec<Vec<Record>> = (0..threads).map(|_| self.live.create(each)).collect();
+            let start = Instant::now();
+            let done: Result<Vec<()>> = std::thread::scope(|scope| {
+                let put = |records: &Vec<Record>| records.iter().try_for_each(|it| engine.put(it));
+                let all: Vec<_> = parts.iter().map(|part| scope.spawn(move || put(part))).collect();
+                all.into_iter().map(|writer| writer.join().expect("no panics")).collect()
+            });
+            done?;
+            self.set(name, (threads * each) as f64 / start.elapsed().as_secs_f64());
+        }
+        Ok(())
+    }
+
     fn blocks<E: Engine>(&mut self, engine: &E) -> Result<()> {
         self.plan.say("durable blocks");
         let mut times = Vec::new();
         let mut last_spent = Vec::new();
         for _ in 0..self.plan.blocks {
-            let block = self.live.block(&mut self.rng, BATCH);
+            let block = self.live.block(&mut self.rng, batch());
             let start = Instant::now();
             engine.apply(&block)?;
             times.push(start.elapsed().as_secs_f64() * 1e3);

@@ -1,10 +1,12 @@
 //! The stores that are measured.
 
+mod candystore;
 mod fjall;
 mod floor;
 #[cfg(feature = "kvb")]
 mod kvb;
 mod lmdb;
+mod parity;
 mod redb;
 mod rocksdb;
 mod sqlite;
@@ -35,6 +37,8 @@ pub const ALL: &[Entry] = &[
     entry::<redb::Redb>("redb"),
     entry::<fjall::Fjall>("fjall"),
     entry::<sqlite::Sqlite>("sqlite"),
+    entry::<parity::ParityDb>("parity-db"),
+    entry::<candystore::Candystore>("candystore"),
     entry::<floor::Floor>("floor"),
 ];
 

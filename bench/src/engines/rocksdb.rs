@@ -58,7 +58,7 @@ impl Engine for RocksDb {
     fn load(&self, records: &[Record]) -> Result<()> {
         let mut batch = WriteBatch::default();
         for record in records {
-            batch.put(record.key, record.value);
+            batch.put(record.key, &record.value);
         }
         Ok(self.database.write(batch)?)
     }
@@ -68,7 +68,7 @@ impl Engine for RocksDb {
     }
 
     fn put(&self, record: &Record) -> Result<()> {
-        Ok(self.database.put_opt(record.key, record.value, &durable())?)
+        Ok(self.database.put_opt(record.key, &record.value, &durable())?)
     }
 
     fn apply(&self, block: &Block) -> Result<()> {
@@ -83,7 +83,7 @@ impl Engine for RocksDb {
             batch.delete(probe.key);
         }
         for record in &block.created {
-            batch.put(record.key, record.value);
+            batch.put(record.key, &record.value);
         }
         Ok(self.database.write_opt(batch, &durable())?)
     }
@@ -98,7 +98,7 @@ impl Engine for RocksDb {
             batch.delete(probe.key);
         }
         for record in &change.put {
-            batch.put(record.key, record.value);
+            batch.put(record.key, &record.value);
         }
         Ok(self.database.write_opt(batch, &durable())?)
     }

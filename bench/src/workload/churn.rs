@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use super::{Run, SAMPLE};
 use crate::engine::{Engine, Phase, Reader, Span};
 use crate::machine;
-use crate::record::{Change, KEY_LEN, Probe, Record, VALUE_LEN};
+use crate::record::{Change, KEY_LEN, Probe, Record, value_len};
 use crate::times::Times;
 
 /// Of each commit, this many hundredths are deletes, and as many inserts of new keys; the rest are
@@ -104,7 +104,7 @@ impl Run<'_> {
         }
         put.extend(self.live.create(replaced));
         changes.versions.resize(changes.versions.len() + replaced, 0);
-        changes.bytes += (deleted.len() * KEY_LEN + put.len() * (KEY_LEN + VALUE_LEN)) as u64;
+        changes.bytes += (deleted.len() * KEY_LEN + put.len() * (KEY_LEN + value_len())) as u64;
         changes.records += (deleted.len() + put.len()) as u64;
         Change { deleted, put }
     }
@@ -123,7 +123,7 @@ impl Run<'_> {
     fn set_space(&mut self, state: &str, disk: u64) {
         let live = self.live.indices().len();
         let ratio = |bytes: usize| disk as f64 / (live * bytes) as f64;
-        let payload = KEY_LEN + VALUE_LEN;
+        let payload = KEY_LEN + value_len();
         self.set(&format!("churn_space_{state}"), ratio(payload));
         if self.is_kvb() {
             self.set(&format!("churn_space_{state}_record"), ratio(payload + KVB_FRAME));

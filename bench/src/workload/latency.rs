@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::{BATCH, Run};
+use super::Run;
 use crate::engine::{Engine, Phase};
 use crate::machine;
-use crate::record::Record;
+use crate::record::{Record, batch};
 use crate::times::Times;
 
 /// Of the keys, this part is overwritten after the load and before the puts, without waiting for
@@ -19,8 +19,8 @@ impl Run<'_> {
         let plan = self.plan;
         let engine = E::open(&plan.dir, Phase::Load).context("create")?;
         self.load_batches(&engine).context("load")?;
-        for _ in 0..plan.keys / OVERWRITTEN_PART / BATCH {
-            let records: Vec<Record> = (0..BATCH).map(|_| self.overwrite(1)).collect();
+        for _ in 0..plan.keys / OVERWRITTEN_PART / batch() {
+            let records: Vec<Record> = (0..batch()).map(|_| self.overwrite(1)).collect();
             engine.load(&records).context("overwrite")?;
         }
         engine.finish_load().context("sync")?;
