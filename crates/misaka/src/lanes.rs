@@ -55,14 +55,17 @@ use wide::{hash_wide, is_wide};
 #[cfg(target_arch = "x86_64")]
 mod wide {
     use std::arch::x86_64::{
-        __m512i, _mm512_rol_epi64, _mm512_set1_epi64, _mm512_ternarylogic_epi64, _mm512_xor_si512,
+        __m512i, _mm512_rol_epi64, _mm512_set_epi64, _mm512_set1_epi64, _mm512_setzero_si512,
+        _mm512_ternarylogic_epi64, _mm512_xor_si512,
     };
 
     use super::{LANES, RATE};
     use crate::hash::Hash;
 
-    /// The state of each lane, word by word.
-    type State = [[u64; LANES]; 25];
+    /// The state of all lanes: a word of each in a register.
+    type State = [__m512i; 25];
+    /// Bytes that a lane takes in.
+    type Block = [u8; RATE];
 
     const ROUNDS: [u64; 24] = [
         0x0000_0000_0000_0001,
@@ -91,45 +94,49 @@ mod wide {
         0x8000_0000_8000_8008,
     ];
 
+    /// What a lane takes in that is done already.
+    const NOTHING: Block = [0; RATE];
+
     pub(super) fn is_wide() -> bool {
         std::arch::is_x86_feature_detected!("avx512f")
     }
 
     /// The digests of eight messages of any lengths.
     pub(super) fn hash_wide(messages: &[&[u8]; LANES]) -> [Hash; LANES] {
-        let mut state: State = [[0; LANES]; 25];
+        #[allow(unsafe_code, reason = "the only thing it asks for was looked for")]
+        // SAFETY: `hash_each` comes here only if `is_wide` found that the processor has AVX-512F.
+        unsafe {
+            hash(messages)
+        }
+    }
+
+    #[target_feature(enable = "avx512f")]
+    fn hash(messages: &[&[u8]; LANES]) -> [Hash; LANES] {
+        let mut state: State = [_mm512_setzero_si512(); 25];
         let mut digests = [Hash::ZERO; LANES];
         let longest = messages.iter().map(|message| message.len()).max().unwrap_or(0);
-        for block in 0..=longest / RATE {
-            for (lane, message) in messages.iter().enumerate() {
-                let rest = message.get(block * RATE..).unwrap_or(&[]);
-                if let Some(whole) = rest.get(..RATE) {
-                    absorb(&mut state, lane, whole);
-                } else if block == message.len() / RATE {
-                    let mut padded = [0; RATE];
-                    for (to, from) in padded.iter_mut().zip(rest) {
-                        *to = *from;
-                    }
-                    if let Some(byte) = padded.get_mut(rest.len()) {
-                        *byte ^= 0x06;
-                    }
-                    if let Some(byte) = padded.last_mut() {
-                        *byte ^= 0x80;
-                    }
-                    absorb(&mut state, lane, &padded);
+        for number in 0..=longest / RATE {
+            let mut padded = [NOTHING; LANES];
+            let mut blocks: [&Block; LANES] = [&NOTHING; LANES];
+            for ((block, padded), message) in blocks.iter_mut().zip(&mut padded).zip(messages) {
+                let rest = message.get(number * RATE..).unwrap_or(&[]);
+                if let Some(whole) = rest.first_chunk() {
+                    *block = whole;
+                } else if number == message.len() / RATE {
+                    pad(padded, rest);
+                    *block = padded;
                 }
             }
-            #[allow(unsafe_code, reason = "the only thing it asks for was looked for")]
-            // SAFETY: `hash_each` comes here only if `is_wide` found that the processor has AVX-512F.
-            unsafe {
-                permute(&mut state);
-            }
-            for (lane, message) in messages.iter().enumerate() {
-                if block == message.len() / RATE
-                    && let Some(digest) = digests.get_mut(lane)
-                {
-                    for (bytes, word) in digest.0.chunks_exact_mut(8).zip(&state) {
-                        bytes.copy_from_slice(&word.get(lane).copied().unwrap_or(0).to_le_bytes());
+            absorb(&mut state, &blocks);
+            permute(&mut state);
+            if messages.iter().any(|message| number == message.len() / RATE) {
+                let words = first_words(&state);
+                for (lane, (digest, message)) in digests.iter_mut().zip(messages).enumerate() {
+                    if number == message.len() / RATE {
+                        for (bytes, word) in digest.0.chunks_exact_mut(8).zip(&words) {
+                            let word = word.get(lane).copied().unwrap_or(0);
+                            bytes.copy_from_slice(&word.to_le_bytes());
+                        }
                     }
                 }
             }
@@ -137,57 +144,81 @@ mod wide {
         digests
     }
 
-    fn absorb(state: &mut State, lane: usize, block: &[u8]) {
-        for (word, bytes) in state.iter_mut().zip(block.chunks_exact(8)) {
-            if let (Some(word), Ok(bytes)) = (word.get_mut(lane), bytes.try_into()) {
-                *word ^= u64::from_le_bytes(bytes);
+    /// The end of a message, as SHA3 ends it.
+    fn pad(block: &mut Block, rest: &[u8]) {
+        if let Some((to, behind)) = block.split_at_mut_checked(rest.len()) {
+            to.copy_from_slice(rest);
+            if let Some(first) = behind.first_mut() {
+                *first = 0x06;
+            }
+            if let Some(last) = behind.last_mut() {
+                *last ^= 0x80;
             }
         }
     }
 
-    /// Keccak-f[1600] of every lane.
+    /// Takes a block of every lane in.
     #[allow(clippy::indexing_slicing, reason = "all indices are constants below the lengths")]
     #[target_feature(enable = "avx512f")]
-    fn permute(state: &mut State) {
+    fn absorb(state: &mut State, blocks: &[&Block; LANES]) {
+        for (word, to) in state.iter_mut().take(RATE / 8).enumerate() {
+            let of = |lane: usize| {
+                let bytes = blocks[lane][8 * word..].first_chunk().copied().unwrap_or_default();
+                i64::from_le_bytes(bytes)
+            };
+            let words = _mm512_set_epi64(of(7), of(6), of(5), of(4), of(3), of(2), of(1), of(0));
+            *to = _mm512_xor_si512(*to, words);
+        }
+    }
+
+    /// The words that digests are made of.
+    fn first_words(state: &State) -> [[u64; LANES]; 4] {
+        let first: [__m512i; 4] = state.first_chunk().copied().unwrap_or([state[0]; 4]);
         #[allow(unsafe_code, reason = "eight words are eight words")]
-        // SAFETY: both are 25 times 64 bytes, and any bytes are a value of both.
-        let mut a: [__m512i; 25] = unsafe { std::mem::transmute(*state) };
-        for round in ROUNDS {
-            let mut c = [a[0]; 5];
-            for x in 0..5 {
-                c[x] = xor3(xor3(a[x], a[x + 5], a[x + 10]), a[x + 15], a[x + 20]);
-            }
-            let mut d = [a[0]; 5];
-            for x in 0..5 {
-                d[x] = _mm512_xor_si512(c[(x + 4) % 5], _mm512_rol_epi64::<1>(c[(x + 1) % 5]));
-            }
-            let mut b = a;
-            macro_rules! turn {
-                ($($to:literal $from:literal $by:literal),*) => {
-                    $(b[$to] = _mm512_rol_epi64::<$by>(_mm512_xor_si512(a[$from], d[$from % 5]));)*
-                };
-            }
-            turn!(0 0 0, 1 6 44, 2 12 43, 3 18 21, 4 24 14);
-            turn!(5 3 28, 6 9 20, 7 10 3, 8 16 45, 9 22 61);
-            turn!(10 1 1, 11 7 6, 12 13 25, 13 19 8, 14 20 18);
-            turn!(15 4 27, 16 5 36, 17 11 10, 18 17 15, 19 23 56);
-            turn!(20 2 62, 21 8 55, 22 14 39, 23 15 41, 24 21 2);
-            for y in [0, 5, 10, 15, 20] {
+        // SAFETY: both are four times 64 bytes, and any bytes are a value of both.
+        unsafe {
+            std::mem::transmute(first)
+        }
+    }
+
+    /// Keccak-f[1600] of every lane.
+    #[target_feature(enable = "avx512f")]
+    fn permute(a: &mut State) {
+        let mut e = *a;
+        for two in ROUNDS.as_chunks::<2>().0 {
+            round(a, &mut e, two[0]);
+            round(&e, a, two[1]);
+        }
+    }
+
+    /// A round: row by row, so that few words are on their way at a time.
+    #[allow(clippy::indexing_slicing, reason = "all indices are constants below the lengths")]
+    #[target_feature(enable = "avx512f")]
+    fn round(a: &State, e: &mut State, constant: u64) {
+        let mut c = [a[0]; 5];
+        for x in 0..5 {
+            c[x] = xor3(xor3(a[x], a[x + 5], a[x + 10]), a[x + 15], a[x + 20]);
+        }
+        let mut d = c;
+        for x in 0..5 {
+            d[x] = _mm512_xor_si512(c[(x + 4) % 5], _mm512_rol_epi64::<1>(c[(x + 1) % 5]));
+        }
+        macro_rules! row {
+            ($y:literal: $($from:literal $by:literal),*) => {{
+                let b = [$(_mm512_rol_epi64::<$by>(_mm512_xor_si512(a[$from], d[$from % 5]))),*];
                 for x in 0..5 {
                     // The first, changed where the second is not and the third is.
-                    a[y + x] = _mm512_ternarylogic_epi64::<0xd2>(
-                        b[y + x],
-                        b[y + (x + 1) % 5],
-                        b[y + (x + 2) % 5],
-                    );
+                    e[$y + x] =
+                        _mm512_ternarylogic_epi64::<0xd2>(b[x], b[(x + 1) % 5], b[(x + 2) % 5]);
                 }
-            }
-            a[0] = _mm512_xor_si512(a[0], _mm512_set1_epi64(round.cast_signed()));
+            }};
         }
-        #[allow(unsafe_code, reason = "eight words are eight words")]
-        // SAFETY: as above.
-        let done: State = unsafe { std::mem::transmute(a) };
-        *state = done;
+        row!(0: 0 0, 6 44, 12 43, 18 21, 24 14);
+        row!(5: 3 28, 9 20, 10 3, 16 45, 22 61);
+        row!(10: 1 1, 7 6, 13 25, 19 8, 20 18);
+        row!(15: 4 27, 5 36, 11 10, 17 15, 23 56);
+        row!(20: 2 62, 8 55, 14 39, 15 41, 21 2);
+        e[0] = _mm512_xor_si512(e[0], _mm512_set1_epi64(constant.cast_signed()));
     }
 
     #[target_feature(enable = "avx512f")]
