@@ -10,12 +10,14 @@ mod seed;
 mod trace;
 
 use std::cell::RefCell;
+use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use chain::{Chain, dump, effort, memory};
 use fastrand::Rng;
-use host::{Dir, FileDir, MemoryDir};
+use host::{Dir, Disk, FileDir, MemoryDir};
 use ledger::EngineKind;
 use misaka::format::manifest::Manifest;
 use misaka::snapshot::{
@@ -417,4 +419,82 @@ fn restoring_can_be_stopped_and_gone_on_with() {
     let done = restore(&dir, &database, EngineKind::Kvb, settings, trust, effort, nobody).unwrap();
     assert!(!done.is_resumed);
     assert_eq!(dump(&database.open(effort).unwrap())[1], dump(&later)[1]);
+}
+
+/// A directory of which a call fails: the disk is full, or broken.
+#[derive(Debug)]
+struct Faulty {
+    dir: MemoryDir,
+    calls: AtomicI64,
+}
+
+impl Faulty {
+    fn call<T>(&self, call: impl FnOnce(&MemoryDir) -> io::Result<T>) -> io::Result<T> {
+        match self.calls.fetch_sub(1, Ordering::SeqCst) {
+            0 => Err(io::Error::from(io::ErrorKind::StorageFull)),
+            _ => call(&self.dir),
+        }
+    }
+}
+
+impl Dir for Faulty {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn Disk>> {
+        self.call(|dir| dir.create(name))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn Disk>> {
+        self.call(|dir| dir.open(name))
+    }
+
+    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        self.call(|dir| dir.read(name))
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.call(|dir| dir.replace(name, bytes))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.call(|dir| dir.remove(name))
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        self.call(MemoryDir::names)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.call(MemoryDir::sync)
+    }
+}
+
+#[test]
+fn a_call_that_fails_ends_it_and_the_next_run_goes_on() {
+    let (store, ..) = grown(Some(255), 12, 9);
+    let whole = MemoryDir::new();
+    let wanted = create(&store, &whole, 600, 1, Watch::NOBODY).unwrap().manifest;
+    let place = tempfile::tempdir().unwrap();
+    let (mut made, mut read) = (0, 0);
+    for call in 0..60 {
+        let dir = Faulty { dir: MemoryDir::new(), calls: AtomicI64::new(call) };
+        // Whoever sends chunks must not wait for writers that gave up.
+        if let Err(error) = create(&store, &dir, 600, 2, Watch::NOBODY) {
+            assert!(matches!(error, Error::Io { .. }), "call {call}: {error}");
+            made += 1;
+            assert_eq!(create(&store, &dir, 600, 2, Watch::NOBODY).unwrap().manifest, wanted);
+        }
+        dir.calls.store(call, Ordering::SeqCst);
+        if let Err(error) = check(&dir) {
+            assert!(matches!(error, Error::Io { .. }), "call {call}: {error}");
+            read += 1;
+        }
+        dir.calls.store(call, Ordering::SeqCst);
+        let path = place.path().join(call.to_string());
+        if restored(&dir, &path, settings(Some(255))).is_err() {
+            assert!(Database::new(&path).open(effort()).is_err(), "nothing has the name");
+            restored(&dir, &path, settings(Some(255))).unwrap();
+        }
+        let other = Database::new(&path).open(effort()).unwrap();
+        assert_eq!(dump(&other)[1], dump(&store)[1], "call {call}");
+    }
+    assert!(made > 10 && read > 10, "{made}, {read}");
 }

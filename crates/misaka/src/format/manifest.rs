@@ -10,7 +10,7 @@ use crate::hash::Hash;
 
 /// What a manifest begins with.
 pub const MAGIC: &[u8; 8] = b"MSKSNAP1";
-/// Longest key that a chunk begins or ends with.
+/// Fewest bytes of a key as it is encoded: its length.
 const KEY_LEAST: usize = 4;
 
 /// A chunk of the stream of entries.
