@@ -31,18 +31,6 @@ impl Hash {
         bytes.try_into().ok().map(Hash)
     }
 
-    /// From 64 hex digits.
-    pub fn from_hex(text: &str) -> Option<Hash> {
-        let digits: Option<Vec<u8>> =
-            text.chars().map(|digit| u8::try_from(digit.to_digit(16)?).ok()).collect();
-        let digits = digits.filter(|digits| digits.len() == 64)?;
-        let mut bytes = [0; 32];
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = pair.iter().fold(0, |byte, digit| byte << 4 | digit);
-        }
-        Some(Hash(bytes))
-    }
-
     /// Its bytes.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0

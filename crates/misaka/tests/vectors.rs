@@ -424,3 +424,14 @@ fn snapshot_header() {
     other[76] = 3;
     assert_eq!(SnapshotHeader::decode(&other), Err(Rule::StateRootVersion));
 }
+
+#[test]
+fn every_rule_has_a_name_of_its_own() {
+    let names: std::collections::BTreeSet<&str> =
+        Rule::ALL.iter().map(|rule| rule.token()).collect();
+    assert_eq!(names.len(), Rule::ALL.len());
+    let is_name = |name: &&str| {
+        name.bytes().all(|b| b == b'_' || b.is_ascii_uppercase() || b.is_ascii_digit())
+    };
+    assert!(names.iter().all(is_name), "{names:?}");
+}

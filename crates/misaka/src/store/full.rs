@@ -100,9 +100,7 @@ impl Store {
         &self,
         snapshot: &dyn Snapshot,
         objects: u64,
-        progress: Progress<'_>,
     ) -> Result<Root1, Error> {
-        let done = AtomicU64::new(0);
         let shares = shares(self.effort.threads);
         let parts = threads::over(&shares, self.effort.threads, 1, |shares| {
             let mut leaves = Vec::new();
@@ -114,7 +112,6 @@ impl Store {
                         object: hashed.object,
                         version: hashed.version,
                     }));
-                    tell(progress, Stage::Hashing, &done, records.len(), objects);
                     Ok(())
                 })?;
             }

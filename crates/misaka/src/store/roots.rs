@@ -110,7 +110,7 @@ impl Store {
         }
         let root1 = match &mut state.root1 {
             Some(root1) => root1,
-            none => none.insert(self.load_leaves(snapshot, before, &|_, _, _| {})?),
+            none => none.insert(self.load_leaves(snapshot, before)?),
         };
         let hashed = self.hash_touched(RootVersion::V1, draft);
         let leaves: Vec<Leaves> = draft
