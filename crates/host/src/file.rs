@@ -18,10 +18,12 @@ use crate::map::{BOARD_BYTES, Board, Mapping};
 use crate::pin::{Pin, Pins};
 
 mod dir;
+mod handle;
 mod holder;
 mod platform;
 
 pub use dir::FileDir;
+pub(crate) use handle::Handle;
 
 /// What an open file may be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +35,7 @@ enum Access {
 /// One file of the operating system.
 #[derive(Debug)]
 pub struct FileDisk {
-    file: Arc<File>,
+    file: Arc<Handle>,
     access: Access,
     /// Held while the length changes or is looked up.
     length: Mutex<()>,
@@ -114,7 +116,7 @@ impl FileDisk {
     }
 
     fn over(file: File, access: Access) -> io::Result<Self> {
-        let file = Arc::new(file);
+        let file = Arc::new(Handle::new(file));
         let pins = Pins::of_file(&file);
         let disk = FileDisk {
             file,

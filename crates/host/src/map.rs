@@ -55,6 +55,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use memmap2::{MmapOptions, MmapRaw};
 
+use crate::file::Handle;
+
 #[cfg(doc)]
 use crate::disk::Disk;
 
@@ -99,8 +101,12 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps a file for reading, at least `len` bytes of it and more where that costs nothing.
     /// `valid` is the file's length, kept by the disk.
-    pub(crate) fn of_file(file: &Arc<File>, len: u64, valid: &Arc<AtomicU64>) -> io::Result<Self> {
-        let keep: Arc<dyn Any + Send + Sync> = Arc::<File>::clone(file);
+    pub(crate) fn of_file(
+        file: &Arc<Handle>,
+        len: u64,
+        valid: &Arc<AtomicU64>,
+    ) -> io::Result<Self> {
+        let keep: Arc<dyn Any + Send + Sync> = Arc::<Handle>::clone(file);
         let memory = reserve(file, len)?;
         Self::over(Arc::new(memory), Arc::clone(valid), keep)
     }
@@ -213,15 +219,15 @@ pub struct Board {
 
 impl Board {
     /// Shares a page of a file that is open for writing. The caller has checked the offset.
-    pub(crate) fn of_file(file: &Arc<File>, offset: u64) -> io::Result<Self> {
-        let memory = Arc::new(one_page().offset(offset).map_raw(file)?);
-        Ok(Board { memory, writable: true, _keep: Arc::<File>::clone(file) })
+    pub(crate) fn of_file(file: &Arc<Handle>, offset: u64) -> io::Result<Self> {
+        let memory = Arc::new(one_page().offset(offset).map_raw(&***file)?);
+        Ok(Board { memory, writable: true, _keep: Arc::<Handle>::clone(file) })
     }
 
     /// Watches a page of a file. The caller has checked the offset.
-    pub(crate) fn of_file_read_only(file: &Arc<File>, offset: u64) -> io::Result<Self> {
-        let memory = Arc::new(one_page().offset(offset).map_raw_read_only(file)?);
-        Ok(Board { memory, writable: false, _keep: Arc::<File>::clone(file) })
+    pub(crate) fn of_file_read_only(file: &Arc<Handle>, offset: u64) -> io::Result<Self> {
+        let memory = Arc::new(one_page().offset(offset).map_raw_read_only(&***file)?);
+        Ok(Board { memory, writable: false, _keep: Arc::<Handle>::clone(file) })
     }
 
     /// A page of zeros without a file.

@@ -10,12 +10,12 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::claim::Claim;
+use crate::file::Handle;
 use crate::locks;
 
 #[cfg(doc)]
@@ -62,13 +62,13 @@ pub(crate) struct Pins {
 #[derive(Debug)]
 enum Space {
     /// In the system, for a file that any process can open.
-    File(Arc<File>),
+    File(Arc<Handle>),
     /// In this process, for a file that exists only there.
     Claim(Arc<Claim>),
 }
 
 impl Pins {
-    pub(crate) fn of_file(file: &Arc<File>) -> Arc<Self> {
+    pub(crate) fn of_file(file: &Arc<Handle>) -> Arc<Self> {
         Arc::new(Pins { mine: Mutex::default(), space: Space::File(Arc::clone(file)) })
     }
 

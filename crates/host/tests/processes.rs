@@ -1,8 +1,7 @@
 //! What a file carries between processes: its board, its pins and its lock.
 //!
-//! Apart from the other tests, and one at a time, because a process that is just being started has
-//! every open file of its parent for a moment. Another test would find its lock taken after it has
-//! closed the file.
+//! One at a time: a process that is just being started has every open file of its parent, with its
+//! pins, for a moment.
 
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
