@@ -7,13 +7,36 @@
 //!   whose result is not looked at.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Result;
 
-use crate::record::{Block, Change, Record};
+use crate::record::{Block, Change, Key, Record};
+
+/// Bytes given to every engine that has a cache, unless somebody says otherwise.
+pub const CACHE_BYTES: usize = 1 << 30;
+
+/// What they get in this process.
+static CACHE: AtomicUsize = AtomicUsize::new(CACHE_BYTES);
+
+/// Sets what every engine that has a cache gets, once, before one is opened.
+pub fn set_cache_bytes(bytes: usize) {
+    CACHE.store(bytes, Ordering::Relaxed);
+}
 
 /// Bytes given to every engine that has a cache.
-pub const CACHE_BYTES: usize = 1 << 30;
+pub fn cache_bytes() -> usize {
+    CACHE.load(Ordering::Relaxed)
+}
+
+/// What an engine says it takes of the disk, by what it is for.
+#[derive(Clone, Copy, Debug)]
+pub struct Space {
+    /// Sealed segments, with all that belongs to them.
+    pub segments: u64,
+    /// The index image.
+    pub image: u64,
+}
 
 /// Why a store is opened; some engines choose their sync settings at open.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,6 +84,11 @@ pub trait Engine: Sized + Send + Sync {
     /// Does the whole compaction that the engine offers, and comes back open for durable commits.
     fn compact(self, dir: &Path) -> Result<Self>;
 
+    /// What the store takes, by what it is for, if it can tell.
+    fn space(&self) -> Result<Option<Space>> {
+        Ok(None)
+    }
+
     /// Closes cleanly.
     fn close(self) -> Result<()>;
 }
@@ -80,6 +108,18 @@ pub enum Span<'a> {
 pub trait Reader {
     /// Looks up `key` and shows what was found to `see`, without copying where the engine can.
     fn get<T>(&mut self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T>;
+
+    /// Looks up many keys and shows what was found to `see`, with the place of each in `keys`.
+    fn get_many(
+        &mut self,
+        keys: &[&Key],
+        mut see: impl FnMut(usize, Option<&[u8]>) -> Result<()>,
+    ) -> Result<()> {
+        for (place, key) in keys.iter().enumerate() {
+            self.get(&key[..], |found| see(place, found))??;
+        }
+        Ok(())
+    }
 
     /// Shows the key and the value of every row in `span` to `see`, without copying where the
     /// engine can. Called only if the engine is ordered.

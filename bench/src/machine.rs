@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rustix::fs::FallocateFlags;
+use rustix::fs::{Advice, FallocateFlags};
 
 use crate::times::Times;
 
@@ -77,6 +77,12 @@ pub fn written_bytes() -> Result<u64> {
     Ok(field(&io, "write_bytes:").context("no write_bytes")?.parse()?)
 }
 
+/// Bytes this process has had read from devices.
+pub fn read_bytes() -> Result<u64> {
+    let io = fs::read_to_string("/proc/self/io")?;
+    Ok(field(&io, "read_bytes:").context("no read_bytes")?.parse()?)
+}
+
 /// Waits until the threads of this process have nothing left to do, or for [`REST_MAX`].
 pub fn rest() -> Result<()> {
     let start = Instant::now();
@@ -106,6 +112,28 @@ fn cpu_ticks() -> Result<u64> {
 /// Waits until the file system of `dir` has nothing left to write.
 pub fn settle(dir: &Path) -> Result<()> {
     Ok(rustix::fs::syncfs(fs::File::open(dir)?)?)
+}
+
+/// Takes what lies under `dirs` out of the page cache, and says how. Pages that a living process
+/// has mapped stay, so stores must be closed.
+pub fn drop_caches(dirs: &[&Path]) -> Result<()> {
+    rustix::fs::sync();
+    if fs::write("/proc/sys/vm/drop_caches", "3").is_ok() {
+        eprintln!("    page cache dropped, all of it");
+        return Ok(());
+    }
+    for dir in dirs {
+        forget(dir)?;
+    }
+    eprintln!("    page cache dropped, file by file");
+    Ok(())
+}
+
+fn forget(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        return fs::read_dir(path)?.try_for_each(|entry| forget(&entry?.path()));
+    }
+    Ok(rustix::fs::fadvise(fs::File::open(path)?, 0, None, Advice::DontNeed)?)
 }
 
 /// Processor, cores, memory, kernel and load.

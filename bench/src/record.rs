@@ -71,6 +71,8 @@ pub struct Change {
 /// The indices that are live in the store, and the next one to use.
 pub struct Live {
     indices: Vec<u32>,
+    /// So many of the first are never removed.
+    kept: usize,
     next: u32,
 }
 
@@ -135,7 +137,7 @@ impl Live {
     pub fn new(count_max: usize) -> Self {
         let mut indices = vec![1; count_max];
         indices.clear();
-        Self { indices, next: 0 }
+        Self { indices, kept: 0, next: 0 }
     }
 
     /// The next `count` new records, live from now on.
@@ -155,10 +157,16 @@ impl Live {
         Block { spent, created: self.create(count) }
     }
 
-    /// Removes random live records.
+    /// Keeps half of the live records for good, and returns their indices.
+    pub fn keep_half(&mut self) -> Vec<u32> {
+        self.kept = self.indices.len() / 2;
+        self.indices[..self.kept].to_vec()
+    }
+
+    /// Removes random live records, but none that are kept.
     pub fn remove(&mut self, rng: &mut Rng, count: usize) -> Vec<Probe> {
-        (0..count.min(self.indices.len()))
-            .map(|_| self.indices.swap_remove(rng.usize(..self.indices.len())))
+        (0..count.min(self.indices.len() - self.kept))
+            .map(|_| self.indices.swap_remove(rng.usize(self.kept..self.indices.len())))
             .map(|index| Probe::new(u64::from(index)))
             .collect()
     }

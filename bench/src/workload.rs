@@ -4,7 +4,10 @@
 //! the checks of what was read cost the same for everyone.
 
 mod churn;
+mod cold;
 mod latency;
+mod limited;
+mod mixed;
 mod scan;
 
 use std::collections::BTreeMap;
@@ -18,11 +21,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 
-use crate::engine::{Engine, Phase, Reader};
+use crate::engine::{self, Engine, Phase, Reader};
 use crate::machine;
-use crate::record::{Live, Probe, Record, batch};
+use crate::record::{self, Live, Probe, Record, batch};
 use crate::times::Times;
 
+/// Gets per thread, unless somebody says otherwise, or as many as keys if they are fewer.
+pub const GETS_MAX: usize = 1_000_000;
 /// Probes made at a time, off the clock.
 const CHUNK: usize = 1024;
 /// Fresh records written before the kill: this part of the keys, but no more than the second.
@@ -34,7 +39,7 @@ const WRITERS: [(usize, &str); 3] =
 /// Records looked up, off the clock, where a sample is enough.
 const SAMPLE: usize = 1000;
 
-/// Results by the names in [`crate::report::MEASURES`].
+/// Results by the names in [`crate::measure::MEASURES`].
 pub type Measures = BTreeMap<String, f64>;
 
 /// The workloads that run unless others are chosen.
@@ -52,7 +57,7 @@ pub const USUAL: &[&str] = &[
     "scan-reverse",
 ];
 /// Those that run only when they are chosen, because they take minutes.
-pub const LONG: &[&str] = &["churn", "put-latency"];
+pub const LONG: &[&str] = &["churn", "put-latency", "mixed", "cold", "limited"];
 
 /// What one process is to do.
 #[derive(Clone)]
@@ -66,12 +71,34 @@ pub struct Plan {
     /// Changes of the churn per key, and changes per commit.
     pub churn: usize,
     pub churn_batch: usize,
-    /// How long `put-latency` puts.
+    /// How long `put-latency` puts and `mixed` commits.
     pub seconds: u64,
     pub seed: u64,
     /// Bytes of a value.
     pub value: usize,
+    /// Bytes for every engine that has a cache.
+    pub cache: usize,
     pub workloads: Vec<String>,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            engine: String::new(),
+            dir: std::env::temp_dir().join(format!("kvb-bench-{}", std::process::id())),
+            keys: 1_000_000,
+            puts: 300,
+            blocks: 30,
+            gets: GETS_MAX,
+            churn: 5,
+            churn_batch: 100,
+            seconds: 20,
+            seed: 1,
+            value: record::VALUE_LEN,
+            cache: engine::CACHE_BYTES,
+            workloads: USUAL.iter().map(|name| (*name).to_owned()).collect(),
+        }
+    }
 }
 
 impl Plan {
@@ -116,15 +143,18 @@ type Group = (&'static str, &'static [&'static str], fn(&mut Run<'_>) -> Result<
 
 /// Runs all workloads of `plan` in an empty directory.
 pub fn measure<E: Engine>(plan: &Plan) -> Result<Outcome> {
-    let groups: [Group; 4] = [
+    let groups: [Group; 7] = [
         ("ledger", &["put", "writers", "block", "get", "get2", "miss", "reopen", "kill"], |run| {
             run.ledger::<E>()
         }),
         ("scan", &["scan-full", "scan-prefix", "scan-reverse"], |run| run.scans::<E>()),
         ("churn", &["churn"], |run| run.churn::<E>()),
         ("latency", &["put-latency"], |run| run.latency::<E>()),
+        ("mixed", &["mixed"], |run| run.mixed::<E>()),
+        ("cold", &["cold"], |run| run.cold::<E>()),
+        ("limited", &["limited"], |run| run.limited::<E>()),
     ];
-    let is_possible = |name: &str| E::IS_DURABLE || !["churn", "latency"].contains(&name);
+    let is_possible = |name: &str| E::IS_DURABLE || !["churn", "latency", "mixed"].contains(&name);
     let mut outcome = Outcome { measures: Measures::new(), failure: None };
     for (name, workloads, work) in groups {
         let is_load_alone = plan.workloads.is_empty() && name == "ledger";
@@ -193,11 +223,15 @@ impl<'a> Run<'a> {
         let plan = self.plan;
         let engine = E::open(&plan.dir, Phase::Load).context("create")?;
         self.load(&engine).context("load")?;
-        if plan.wants("put") && E::IS_DURABLE {
-            self.puts(&engine).context("put")?;
-        }
-        if plan.wants("writers") && E::IS_DURABLE {
-            self.writers(&engine).context("writers")?;
+        if (plan.wants("put") || plan.wants("writers")) && E::IS_DURABLE {
+            let raw_us = machine::raw_sync_us(&plan.dir)?;
+            if plan.wants("put") {
+                self.puts(&engine).context("put")?;
+            }
+            if plan.wants("writers") {
+                self.writers(&engine).context("writers")?;
+            }
+            self.set("put_raw_us", (raw_us + machine::raw_sync_us(&plan.dir)?) / 2.0);
         }
         if plan.wants("block") && E::IS_DURABLE {
             self.blocks(&engine).context("block")?;

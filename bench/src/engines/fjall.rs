@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use fjall::{Database, Guard, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
 
-use crate::engine::{CACHE_BYTES, Engine, Phase, Reader, Span};
+use crate::engine::{Engine, Phase, Reader, Span, cache_bytes};
 use crate::record::{Block, Change, Record};
 
 pub struct Fjall {
@@ -23,7 +23,7 @@ impl Engine for Fjall {
     type Reader<'a> = FjallReader<'a>;
 
     fn open(dir: &Path, _phase: Phase) -> Result<Self> {
-        let builder = Database::builder(dir.join("store")).cache_size(CACHE_BYTES as u64);
+        let builder = Database::builder(dir.join("store")).cache_size(cache_bytes() as u64);
         let database = builder.open()?;
         let keyspace = database.keyspace("records", KeyspaceCreateOptions::default)?;
         Ok(Self { keyspace, database })

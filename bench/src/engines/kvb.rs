@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use kvb::{Batch, Bucket, Compact, Durability, Options, Row};
 
-use crate::engine::{Engine, Phase, Reader, Span};
+use crate::engine::{Engine, Phase, Reader, Space, Span};
 use crate::record::{Block, Change, Key, Record};
 
 /// Room for a thousand records with their headers, or a block of a thousand deletes and puts.
@@ -108,6 +108,11 @@ impl<W: Wait> Engine for Kvb<W> {
         Ok(self)
     }
 
+    fn space(&self) -> Result<Option<Space>> {
+        let stats = self.bucket.stats()?;
+        Ok(Some(Space { segments: stats.segment_bytes, image: stats.index_bytes }))
+    }
+
     fn close(self) -> Result<()> {
         Ok(self.bucket.close()?)
     }
@@ -116,6 +121,17 @@ impl<W: Wait> Engine for Kvb<W> {
 impl Reader for KvbReader<'_> {
     fn get<T>(&mut self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
         Ok(see(self.bucket.get(key)?.as_deref()))
+    }
+
+    fn get_many(
+        &mut self,
+        keys: &[&Key],
+        mut see: impl FnMut(usize, Option<&[u8]>) -> Result<()>,
+    ) -> Result<()> {
+        for (place, found) in self.bucket.get_many(keys)?.iter().enumerate() {
+            see(place, found.as_deref())?;
+        }
+        Ok(())
     }
 
     fn scan(&mut self, span: Span<'_>, mut see: impl FnMut(&[u8], &[u8])) -> Result<()> {

@@ -47,6 +47,11 @@ pub fn is_peer(name: &str) -> bool {
     !name.starts_with("kvb") && name != "floor"
 }
 
+/// The names of all engines.
+pub fn names() -> Vec<String> {
+    ALL.iter().map(|entry| entry.name.to_owned()).collect()
+}
+
 /// The engine called `name`.
 pub fn find(name: &str) -> Result<&'static Entry> {
     let found = ALL.iter().find(|entry| entry.name == name);

@@ -8,7 +8,7 @@ use redb::{
     TableDefinition,
 };
 
-use crate::engine::{CACHE_BYTES, Engine, Phase, Reader, Span};
+use crate::engine::{Engine, Phase, Reader, Span, cache_bytes};
 use crate::record::{Block, Change, Record};
 
 const TABLE: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
@@ -43,7 +43,7 @@ impl Engine for Redb {
 
     fn open(dir: &Path, _phase: Phase) -> Result<Self> {
         let mut builder = Database::builder();
-        builder.set_cache_size(CACHE_BYTES);
+        builder.set_cache_size(cache_bytes());
         Ok(Self { database: builder.create(dir.join("store.redb"))? })
     }
 

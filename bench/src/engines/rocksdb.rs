@@ -9,8 +9,8 @@ use rocksdb::{
     Options, WriteBatch, WriteOptions,
 };
 
-use crate::engine::{CACHE_BYTES, Engine, Phase, Reader, Span};
-use crate::record::{Block, Change, Record};
+use crate::engine::{Engine, Phase, Reader, Span, cache_bytes};
+use crate::record::{Block, Change, Key, Record};
 
 const BLOOM_BITS: f64 = 10.0;
 const FAMILY: &str = "default";
@@ -36,7 +36,7 @@ impl Engine for RocksDb {
 
     fn open(dir: &Path, _phase: Phase) -> Result<Self> {
         let mut blocks = BlockBasedOptions::default();
-        blocks.set_block_cache(&Cache::new_lru_cache(CACHE_BYTES)?);
+        blocks.set_block_cache(&Cache::new_lru_cache(cache_bytes())?);
         blocks.set_bloom_filter(BLOOM_BITS, false);
         blocks.set_block_size(16 << 10);
         blocks.set_format_version(5);
@@ -116,6 +116,19 @@ impl Engine for RocksDb {
 impl Reader for RocksDbReader<'_> {
     fn get<T>(&mut self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
         Ok(see(self.database.get_pinned(key)?.as_deref()))
+    }
+
+    fn get_many(
+        &mut self,
+        keys: &[&Key],
+        mut see: impl FnMut(usize, Option<&[u8]>) -> Result<()>,
+    ) -> Result<()> {
+        let family = self.database.cf_handle(FAMILY).context("no default column family")?;
+        let found = self.database.batched_multi_get_cf(family, keys.iter().copied(), false);
+        for (place, found) in found.into_iter().enumerate() {
+            see(place, found?.as_deref())?;
+        }
+        Ok(())
     }
 
     fn scan(&mut self, span: Span<'_>, mut see: impl FnMut(&[u8], &[u8])) -> Result<()> {

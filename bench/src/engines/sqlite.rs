@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use anyhow::{Result, anyhow};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Transaction, params};
 
-use crate::engine::{CACHE_BYTES, Engine, Phase, Reader, Span};
+use crate::engine::{Engine, Phase, Reader, Span, cache_bytes};
 use crate::record::{Block, Change, Record};
 
 const GET: &str = "SELECT v FROM records WHERE k = ?1";
@@ -31,7 +31,7 @@ pub struct SqliteReader {
 
 fn connect(path: &Path) -> Result<Connection> {
     let connection = Connection::open(path)?;
-    connection.pragma_update(None, "cache_size", -i64::try_from(CACHE_BYTES / 1024)?)?;
+    connection.pragma_update(None, "cache_size", -i64::try_from(cache_bytes() / 1024)?)?;
     Ok(connection)
 }
 

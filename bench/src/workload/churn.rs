@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::{Run, SAMPLE};
-use crate::engine::{Engine, Phase, Reader, Span};
+use crate::engine::{Engine, Phase, Reader, Space, Span};
 use crate::machine;
 use crate::record::{Change, KEY_LEN, Probe, Record, value_len};
 use crate::times::Times;
@@ -18,14 +18,16 @@ use crate::times::Times;
 /// Of each commit, this many hundredths are deletes, and as many inserts of new keys; the rest are
 /// overwrites.
 const DELETE_PERCENT: usize = 15;
-/// How often the disk use is looked at.
+/// How often the disk use is looked at, and at which of those looks an engine is asked what it
+/// takes: that costs it some work.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+const ASK_EVERY: usize = 8;
 /// Bytes that a record of kvb takes besides its key and its value.
 const KVB_FRAME: usize = 48;
 
 /// Changes, made one commit at a time, and what must be there after them.
 #[derive(Default)]
-struct Changes {
+pub(super) struct Changes {
     /// The version of each record that was ever written, by index.
     versions: Vec<u64>,
     commits: u64,
@@ -33,6 +35,13 @@ struct Changes {
     bytes: u64,
     records: u64,
     last_deleted: Vec<Probe>,
+}
+
+impl Changes {
+    /// None yet, on so many records as they were loaded.
+    pub(super) fn new(records: usize) -> Self {
+        Self { versions: vec![0; records], ..Self::default() }
+    }
 }
 
 impl Run<'_> {
@@ -43,9 +52,9 @@ impl Run<'_> {
         machine::rest()?;
         let raw_us = machine::raw_sync_us(&plan.dir)?;
         let before = (machine::written_bytes()?, machine::device_bytes(&plan.dir)?);
-        let mut changes = Changes { versions: vec![0; plan.keys], ..Changes::default() };
+        let mut changes = Changes::new(plan.keys);
         plan.say("churn");
-        let looked = with_looks(&plan.dir, || self.change(&engine, &mut changes))?;
+        let looked = with_looks(&plan.dir, &engine, || self.change(&engine, &mut changes))?;
         self.set_times(looked.result)?;
         machine::rest()?;
         let written = machine::written_bytes()? - before.0;
@@ -61,6 +70,11 @@ impl Run<'_> {
             let bytes = changes.bytes + changes.records * KVB_FRAME as u64;
             self.set("churn_written_record", written as f64 / bytes as f64);
         }
+        if let Some(space) = looked.space_max {
+            self.set_segments("max", space);
+        }
+        // Before anything else reads: a scan may make an engine tidy up.
+        self.scan_churned(&engine).context("scan")?;
         self.check_churned(&engine, &changes).context("check")?;
         plan.say("compaction");
         let start = Instant::now();
@@ -68,6 +82,11 @@ impl Run<'_> {
         self.set("churn_compact_s", start.elapsed().as_secs_f64());
         machine::rest()?;
         self.set_space("compact", machine::disk_bytes(&plan.dir)?);
+        if let Some(space) = engine.space()? {
+            self.set_segments("compact", space);
+            let live = self.live.indices().len();
+            self.set("churn_image_bytes_per_key", space.image as f64 / live as f64);
+        }
         self.check_churned(&engine, &changes).context("check after compaction")?;
         engine.close().context("close")
     }
@@ -90,7 +109,8 @@ impl Run<'_> {
         Ok(times)
     }
 
-    fn next_change(&mut self, changes: &mut Changes) -> Change {
+    /// The next commit, of which a part deletes, as large a part inserts, and the rest overwrites.
+    pub(super) fn next_change(&mut self, changes: &mut Changes) -> Change {
         let batch = self.plan.churn_batch;
         let replaced = batch * DELETE_PERCENT / 100;
         changes.commits += 1;
@@ -130,6 +150,34 @@ impl Run<'_> {
         }
     }
 
+    /// Segments alone against the bytes of live records.
+    fn set_segments(&mut self, state: &str, space: Space) {
+        let record = KEY_LEN + value_len() + KVB_FRAME;
+        let live = self.live.indices().len() * record;
+        self.set(&format!("churn_segments_{state}_record"), space.segments as f64 / live as f64);
+    }
+
+    /// One scan of everything, as the churn left it.
+    fn scan_churned<E: Engine>(&mut self, engine: &E) -> Result<()> {
+        if !E::IS_ORDERED {
+            return Ok(());
+        }
+        self.plan.say("full scan after the churn");
+        let mut reader = engine.reader()?;
+        let (mut rows, mut bytes) = (0, 0);
+        let start = Instant::now();
+        reader.scan(Span::All, |key, value| {
+            rows += 1;
+            bytes += key.len() + value.len();
+        })?;
+        let spent = start.elapsed();
+        let live = self.live.indices().len();
+        let is_whole = rows == live && bytes == live * (KEY_LEN + value_len());
+        ensure!(is_whole, "{rows} rows of {bytes} bytes are there, not {live} rows");
+        self.set("churn_scan_per_s", rows as f64 / spent.as_secs_f64());
+        Ok(())
+    }
+
     /// Looks up a sample of what must be there and what must not, and counts all rows.
     fn check_churned<E: Engine>(&mut self, engine: &E, changes: &Changes) -> Result<()> {
         let mut reader = engine.reader()?;
@@ -157,30 +205,43 @@ impl Run<'_> {
     }
 }
 
-/// What some work gave, and the most that was on the disk meanwhile.
+/// What some work gave, and the most that was taken meanwhile.
 struct Looked<T> {
     result: T,
     disk_max: u64,
+    /// What the engine said when its segments took the most.
+    space_max: Option<Space>,
 }
 
 /// Does `work` while another thread looks at the disk.
-fn with_looks<T>(dir: &Path, work: impl FnOnce() -> Result<T>) -> Result<Looked<T>> {
+fn with_looks<T, E: Engine>(
+    dir: &Path,
+    engine: &E,
+    work: impl FnOnce() -> Result<T>,
+) -> Result<Looked<T>> {
     let (done, is_done) = channel::<()>();
     std::thread::scope(|scope| {
-        let looker = scope.spawn(move || look(dir, &is_done));
+        let looker = scope.spawn(move || look(dir, engine, &is_done));
         let result = work();
         drop(done);
-        let disk_max = looker.join().expect("no panics")?;
-        Ok(Looked { result: result?, disk_max })
+        let (disk_max, space_max) = looker.join().expect("no panics")?;
+        Ok(Looked { result: result?, disk_max, space_max })
     })
 }
 
-fn look(dir: &Path, is_done: &Receiver<()>) -> Result<u64> {
+fn look<E: Engine>(dir: &Path, engine: &E, is_done: &Receiver<()>) -> Result<(u64, Option<Space>)> {
     let mut disk_max = 0;
-    loop {
+    let mut space_max: Option<Space> = None;
+    for number in 0.. {
         disk_max = disk_max.max(machine::disk_bytes(dir)?);
-        if is_done.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Timeout) {
-            return Ok(disk_max);
+        let is_last = is_done.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Timeout);
+        if is_last || number % ASK_EVERY == 0 {
+            let largest = |space: &Space| space.segments;
+            space_max = space_max.into_iter().chain(engine.space()?).max_by_key(largest);
+        }
+        if is_last {
+            break;
         }
     }
+    Ok((disk_max, space_max))
 }

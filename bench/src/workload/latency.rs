@@ -17,14 +17,7 @@ const OVERWRITTEN_PART: usize = 2;
 impl Run<'_> {
     pub(super) fn latency<E: Engine>(&mut self) -> Result<()> {
         let plan = self.plan;
-        let engine = E::open(&plan.dir, Phase::Load).context("create")?;
-        self.load_batches(&engine).context("load")?;
-        for _ in 0..plan.keys / OVERWRITTEN_PART / batch() {
-            let records: Vec<Record> = (0..batch()).map(|_| self.overwrite(1)).collect();
-            engine.load(&records).context("overwrite")?;
-        }
-        engine.finish_load().context("sync")?;
-
+        let engine: E = self.open_busy()?;
         plan.say("durable puts with work in the background");
         let raw_us = machine::raw_sync_us(&plan.dir)?;
         let time = Duration::from_secs(plan.seconds);
@@ -44,6 +37,19 @@ impl Run<'_> {
         self.set("latency_p999_us", times.at(0.999));
         self.set("latency_max_us", times.at(1.0));
         engine.close().context("close")
+    }
+
+    /// A store with all keys that has work to do in the background.
+    pub(super) fn open_busy<E: Engine>(&mut self) -> Result<E> {
+        let plan = self.plan;
+        let engine = E::open(&plan.dir, Phase::Load).context("create")?;
+        self.load_batches(&engine).context("load")?;
+        for _ in 0..plan.keys / OVERWRITTEN_PART / batch() {
+            let records: Vec<Record> = (0..batch()).map(|_| self.overwrite(1)).collect();
+            engine.load(&records).context("overwrite")?;
+        }
+        engine.finish_load().context("sync")?;
+        Ok(engine)
     }
 
     /// A random live record with another value.

@@ -16,6 +16,7 @@ mod map;
 mod memory;
 mod pin;
 mod sim;
+mod words;
 
 pub use dir::Dir;
 pub use disk::{Disk, LockError, SECTOR};
@@ -25,3 +26,4 @@ pub use map::{Board, Mapping};
 pub use memory::{MemoryDir, MemoryDisk};
 pub use pin::Pin;
 pub use sim::{Fault, Keep, Op, Point, Points, SimDir, SimDisk, Trace};
+pub use words::Words;

@@ -105,6 +105,7 @@ pub(crate) fn assemble(
         copied_bytes: AtomicU64::new(0),
         rebuilds: AtomicU64::new(0),
         throttle: Throttle::default(),
+        group_bytes: AtomicU64::new(0),
         dead_max: AtomicU64::new(DEAD_MAX_MIN),
         unreadable: Mutex::default(),
         snapshots: Mutex::new(Snapshots::default()),

@@ -250,8 +250,13 @@ impl Keeper {
             seqno: U64::new(self.tail_seqno),
             page_count: U64::new(extent.page_count),
         };
-        let page =
-            meta_extent(geometry, 0, head, vec![(meta::SECTION_TABLE, bytes)], key.as_deref());
+        let page = meta_extent(
+            geometry,
+            0,
+            head,
+            vec![(meta::SECTION_TABLE, bytes.into())],
+            key.as_deref(),
+        );
         core.disk
             .write_at(geometry.paddr(extent.start_page), &page)
             .map_err(Error::io("write the segment table"))?;

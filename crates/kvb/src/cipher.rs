@@ -274,6 +274,7 @@ mod tests {
     use crate::format::record::{self, Stamp};
     use crate::format::{book, index_page, stored};
     use crate::hash::{HashKey, KeyHash};
+    use crate::segment::Part;
     use crate::vault::{Keys, seal_index_page};
 
     const VECTORS: &str = include_str!("../../../vectors/kvb/sealed.json");
@@ -500,8 +501,8 @@ mod tests {
         let entries = list("sections");
         let (head, _) = MetaHead::read_from_prefix(&hex(&entries[0]["bytes"])).unwrap();
         let kind = |entry: &Json| u32::try_from(number(&entry["kind"])).unwrap();
-        let parts: Vec<(u32, Vec<u8>)> =
-            entries[1..].iter().map(|entry| (kind(entry), hex(&entry["bytes"]))).collect();
+        let parts: Vec<Part<'_>> =
+            entries[1..].iter().map(|entry| (kind(entry), hex(&entry["bytes"]).into())).collect();
         let macs: Vec<u8> = entries.iter().flat_map(|entry| hex(&entry["mac"])).collect();
         assert_eq!(key.section_macs(&head, &parts), macs);
         let named = parts.iter().map(|(kind, _)| *kind).chain([SECTION_MAC]);

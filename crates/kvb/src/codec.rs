@@ -12,7 +12,6 @@ use crate::format::record::{ENC_DICTIONARY, ENC_RAW, ENC_ZSTD};
 use crate::format::stored;
 use crate::opened::Opened;
 use crate::squeeze;
-use crate::text::Text;
 
 /// A compressed value must be shorter by at least this part of it.
 const GAIN: usize = 16;
@@ -71,7 +70,7 @@ impl Codec {
 
     /// The value of a record whose stored value is not it; `None` if that is not what such a value looks like.
     #[cold]
-    pub(crate) fn expand(&self, record: &Opened<'_>) -> Option<Text<'static>> {
+    pub(crate) fn expand(&self, record: &Opened<'_>) -> Option<Vec<u8>> {
         let (len, header, frame) = stored::decode(record.stored(), self.max_value)?;
         let dictionaries = self.dictionaries.load();
         let dictionary = match record.header.form() {
@@ -83,6 +82,6 @@ impl Codec {
             _ => return None,
         };
         let len = usize::try_from(len).ok()?;
-        squeeze::expand(frame, len, dictionary.map(|dictionary| &**dictionary)).map(Text::owned)
+        squeeze::expand(frame, len, dictionary.map(|dictionary| &**dictionary))
     }
 }

@@ -188,6 +188,8 @@ pub(crate) struct Core {
     /// How often the index was given up and made of all runs. Changed under the keeper's lock.
     pub(crate) rebuilds: AtomicU64,
     pub(crate) throttle: Throttle,
+    /// Bytes of a group of batches lately: of the largest, less and less as others follow.
+    pub(crate) group_bytes: AtomicU64,
     /// Bytes that may die in the log before the next image; the keeper goes by how long the log is.
     pub(crate) dead_max: AtomicU64,
     /// Ids of segments with records that cannot be read.

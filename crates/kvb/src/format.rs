@@ -28,6 +28,8 @@ pub mod superblock;
 
 use std::fmt;
 
+use crc_fast::CrcAlgorithm;
+
 /// Defines a packed structure: its derives, its size, and a table of its fields.
 macro_rules! on_disk {
     (
@@ -144,7 +146,8 @@ impl fmt::Display for Corrupt {
 /// CRC-32C (Castagnoli) with the usual initial value.
 #[inline]
 pub fn crc(bytes: &[u8]) -> u32 {
-    crc32c::crc32c(bytes)
+    // A CRC of 32 bits comes in the lower half.
+    crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
 /// Reads a packed structure from the start of `bytes`.

@@ -1,12 +1,12 @@
 //! A filter over slot hashes in memory: "not here" for the price of one load.
 
 use crate::format::filter;
-use crate::sync::{AtomicU64, Ordering, zeroed};
+use crate::sync::{Ordering, Words, zeroed};
 
 /// A filter that one thread adds to while others ask.
 #[derive(Debug)]
 pub(crate) struct HashFilter {
-    words: Box<[AtomicU64]>,
+    words: Words,
 }
 
 impl HashFilter {

@@ -39,6 +39,8 @@ pub(crate) const RESERVE: usize = 4;
 const OUTGROWN: u64 = 4;
 /// A smaller free extent is not worth an output of compaction.
 pub(crate) const OUTPUT_PAGES_MIN: u64 = 4;
+/// Groups of batches a log extent should hold.
+const GROUPS: u64 = 4;
 /// Smallest log extent after the first, in bytes.
 const SEGMENT_BYTES_MIN: u64 = 16 << 10;
 /// Most a file grows at once, in bytes, beside what is asked for.
@@ -143,13 +145,17 @@ impl Keeper {
         core.dead_max.store(dead.max(DEAD_MAX_MIN), Ordering::Relaxed);
     }
 
-    /// Pages the next log extent should have: a sixteenth of the log, within limits.
+    /// Pages the next log extent should have: a sixteenth of the log, within limits. Groups of batches as they come now should fit, and
+    /// several once the log is long enough for that: every segment a group fills costs syncs.
     pub(crate) fn next_segment_pages(&self, core: &Core) -> u64 {
         let geometry = core.geometry();
         let log_pages: u64 =
             self.segments.values().map(|kept| u64::from(kept.entry.data_page_count.get())).sum();
         let least = geometry.pages(SEGMENT_BYTES_MIN).max(4);
-        let wanted = (log_pages / 16).max(1).next_power_of_two();
+        let group_bytes = core.group_bytes.load(Ordering::Relaxed);
+        let group = geometry.pages(group_bytes.saturating_add(group_bytes / 4));
+        let groups = (GROUPS * group).min((log_pages / 4).max(group));
+        let wanted = (log_pages / 16).max(groups).max(1).next_power_of_two();
         wanted.clamp(least, core.fixed.segment_page_max.max(least))
     }
 

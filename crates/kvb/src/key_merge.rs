@@ -34,6 +34,8 @@ pub(crate) struct KeyMerge<'a, R = Opened<'a>> {
     seqno: u64,
     is_reverse: bool,
     cursors: Vec<Cursor<'a, R>>,
+    /// The next of all, and those of the other cursors. Behind a full compaction there are no others.
+    top: Option<Head<'a, R>>,
     heads: BinaryHeap<Head<'a, R>>,
     /// The last record given, and its prefix.
     last: Option<(u64, R)>,
@@ -134,6 +136,7 @@ impl<'a, R: Held<'a>> KeyMerge<'a, R> {
             seqno,
             is_reverse,
             cursors: Vec::new(),
+            top: None,
             heads: BinaryHeap::new(),
             last: None,
             damage: Damage::default(),
@@ -151,9 +154,8 @@ impl<'a, R: Held<'a>> KeyMerge<'a, R> {
         cursor.start(&self.core.log, from, self.is_reverse);
         cursor.note_part(self.bits_of());
         self.cursors.push(cursor);
-        if let Some(head) = self.fetch(self.cursors.len() - 1) {
-            self.heads.push(head);
-        }
+        self.heads.extend(self.top.take());
+        self.fetch(self.cursors.len() - 1);
     }
 
     /// Key of the last record given.
@@ -185,20 +187,12 @@ impl<'a, R: Held<'a>> KeyMerge<'a, R> {
             if self.damage.is_blind {
                 return None;
             }
-            let top = self.heads.peek()?;
-            if !is_inside(top.key()) {
+            let head = self.top.take()?;
+            if !is_inside(head.key()) {
                 self.heads.clear();
                 return None;
             }
-            let cursor = usize::try_from(top.cursor).unwrap_or(usize::MAX);
-            let next = self.fetch(cursor);
-            let head = {
-                let mut top = self.heads.peek_mut()?;
-                match next {
-                    Some(next) => std::mem::replace(&mut *top, next),
-                    None => PeekMut::pop(top),
-                }
-            };
+            self.fetch(usize::try_from(head.cursor).unwrap_or(usize::MAX));
             let last = self.last.as_ref();
             let is_older = last
                 .is_some_and(|(prefix, last)| *prefix == head.prefix && last.key() == head.key());
@@ -235,35 +229,53 @@ impl<'a, R: Held<'a>> KeyMerge<'a, R> {
         self.damage.errors.push_back(Error::corrupt(What::Record, paddr));
     }
 
-    /// The next record of a cursor that is in sight and may be live; of one key the newest first.
+    /// Makes the first of the heads and of the next record of a cursor the top, of which there is none.
     #[inline]
-    fn fetch(&mut self, index: usize) -> Option<Head<'a, R>> {
-        if !self.is_reverse {
-            return self.fetch_any(index);
+    fn fetch(&mut self, index: usize) {
+        if self.is_reverse {
+            self.fetch_newest(index);
+        } else {
+            self.fetch_any(index);
         }
-        let ahead = self.cursors.get_mut(index).and_then(|cursor| cursor.ahead.take());
-        let mut head = match ahead {
-            Some(head) => head,
-            None => self.fetch_any(index)?,
-        };
-        // This way the oldest comes first.
-        while let Some(next) = self.fetch_any(index) {
-            if !next.has_key_of(&head) {
-                self.cursors.get_mut(index)?.ahead = Some(next);
-                break;
+        if let Some(mut other) = self.heads.peek_mut() {
+            match &mut self.top {
+                None => self.top = Some(PeekMut::pop(other)),
+                Some(top) if *top < *other => std::mem::swap(top, &mut *other),
+                Some(_) => {}
             }
-            head = next;
         }
-        Some(head)
     }
 
+    /// Makes the next record of a cursor the top, backwards: of one key the oldest comes first that way.
+    fn fetch_newest(&mut self, index: usize) {
+        let ahead = self.cursors.get_mut(index).and_then(|cursor| cursor.ahead.take());
+        match ahead {
+            Some(head) => self.top = Some(head),
+            None => self.fetch_any(index),
+        }
+        while let Some(head) = self.top.take() {
+            self.fetch_any(index);
+            let is_next_key = self.top.as_ref().is_none_or(|next| !next.has_key_of(&head));
+            if is_next_key {
+                let next = self.top.replace(head);
+                if let Some(cursor) = self.cursors.get_mut(index) {
+                    cursor.ahead = next;
+                }
+                return;
+            }
+        }
+    }
+
+    /// Makes the next record of a cursor that is in sight and may be live the top. It is made in its place: copying what
+    /// has just been written stalls, and scans do this by the million.
     #[inline]
-    fn fetch_any(&mut self, index: usize) -> Option<Head<'a, R>> {
+    fn fetch_any(&mut self, index: usize) {
         let log = &self.core.log;
+        self.top = None;
         loop {
             let image = self.has_bits.then_some(&*self.image);
-            let cursor = self.cursors.get_mut(index)?;
-            let step = cursor.step(log, image, self.is_reverse)?;
+            let Some(cursor) = self.cursors.get_mut(index) else { return };
+            let Some(step) = cursor.step(log, image, self.is_reverse) else { return };
             if !self.is_reverse {
                 std::hint::black_box(cursor.touch_ahead(log));
             }
@@ -282,7 +294,7 @@ impl<'a, R: Held<'a>> KeyMerge<'a, R> {
                 continue;
             };
             if record.header().seqno.get() <= self.seqno {
-                return Some(Head {
+                self.top = Some(Head {
                     prefix: chunk(record.key(), 0),
                     record,
                     is_damaged,
@@ -292,6 +304,7 @@ impl<'a, R: Held<'a>> KeyMerge<'a, R> {
                     is_reverse: self.is_reverse,
                     _log: PhantomData,
                 });
+                return;
             }
         }
     }

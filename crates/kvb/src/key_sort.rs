@@ -3,6 +3,8 @@
 //! Eight bytes of every key are compared at a time as one number; only keys that are equal so far are looked at again,
 //! further on. Cost: a sort of numbers, and one look at a key for every eight bytes it shares with another.
 
+use crate::spread_sort::sort_spread;
+
 /// A key to sort: its bytes at the current depth as a number, and who it is.
 pub(crate) type Item = (u64, u32);
 
@@ -31,7 +33,8 @@ pub(crate) fn shared_len(a: &[u8], b: &[u8]) -> usize {
 }
 
 /// Sorts items whose numbers are the first bytes of their keys. Of equal keys the higher id comes first.
-pub(crate) fn sort_by_key<K: AsRef<[u8]>>(items: &mut [Item], key: impl Fn(u32) -> K) {
+pub(crate) fn sort_by_key<K: AsRef<[u8]>>(items: &mut Vec<Item>, key: impl Fn(u32) -> K) {
+    sort_spread(items, |item| item.0, |item| *item);
     let mut work = vec![(0..items.len(), 0)];
     while let Some((range, depth)) = work.pop() {
         let Some(part) = items.get_mut(range.clone()) else { continue };
@@ -39,8 +42,8 @@ pub(crate) fn sort_by_key<K: AsRef<[u8]>>(items: &mut [Item], key: impl Fn(u32) 
             for item in part.iter_mut() {
                 item.0 = chunk(key(item.1).as_ref(), depth);
             }
+            part.sort_unstable();
         }
-        part.sort_unstable();
         let mut at = range.start;
         for group in part.chunk_by_mut(|a, b| a.0 == b.0) {
             let start = at;

@@ -91,6 +91,7 @@ mod segment_sums;
 mod slot_filter;
 mod snapshot;
 mod space;
+mod spread_sort;
 mod squeeze;
 mod stats;
 mod survey;

@@ -4,7 +4,7 @@
 //! looks live; who relies on the bits must look at tombstones too, and finds the newer record of its key beside it. A
 //! live one never looks dead.
 
-use crate::sync::{AtomicU64, Ordering, zeroed};
+use crate::sync::{AtomicU64, Ordering, Words, zeroed};
 
 /// Smallest stretch: records are at least 48 bytes apart.
 const SHIFT_MIN: u32 = 5;
@@ -12,7 +12,7 @@ const SHIFT_MIN: u32 = 5;
 /// Bits over the file.
 #[derive(Debug)]
 pub(crate) struct Liveness {
-    words: Box<[AtomicU64]>,
+    words: Words,
     shift: u32,
 }
 

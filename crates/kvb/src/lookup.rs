@@ -79,7 +79,7 @@ impl Core {
     #[inline]
     pub(crate) fn value<'a>(&self, record: Opened<'a>, pin: Pin) -> Result<Value<'a>> {
         Ok(match self.expand(&record)? {
-            Some(expanded) => Value::new(expanded, 0, pin),
+            Some(expanded) => Value::new(Text::owned(expanded), 0, pin),
             None => {
                 let (bytes, from) = record.into_stored();
                 Value::new(bytes, from, pin)
@@ -89,13 +89,12 @@ impl Core {
 
     /// The value of a record, in memory of its own.
     pub(crate) fn expanded(&self, record: &Opened<'_>) -> Result<Vec<u8>> {
-        let expanded = self.expand(record)?;
-        Ok(expanded.as_deref().unwrap_or_else(|| record.stored()).to_vec())
+        Ok(self.expand(record)?.unwrap_or_else(|| record.stored().to_vec()))
     }
 
     /// The value of a record, if what is stored is not it.
     #[inline]
-    pub(crate) fn expand(&self, record: &Opened<'_>) -> Result<Option<Text<'static>>> {
+    pub(crate) fn expand(&self, record: &Opened<'_>) -> Result<Option<Vec<u8>>> {
         if record.header.form() == ENC_RAW {
             return Ok(None);
         }

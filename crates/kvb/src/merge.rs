@@ -22,11 +22,13 @@ use crate::keeper::Retired;
 use crate::overlay::{DELETE_BIT, Overlay};
 use crate::segment::meta_extent;
 use crate::segment_sums::SegmentSums;
+use crate::spread_sort::sort_spread;
 use crate::text::Text;
 use crate::view::{Frozen, View};
 
-/// Parts of the table whose changes are sorted at a time.
+/// The table has so many parts at most whose changes are sorted at a time, and fewer if there are no more changes than these.
 const SORT_PARTS: u64 = 8;
+const SORT_FEW: usize = 64 << 10;
 /// Entries folded in while commits wait.
 const FOLD_SLICE: usize = 512;
 
@@ -261,7 +263,8 @@ impl Core {
         // A larger table is filled in several passes over the old one, a smaller one by weaving its parts.
         let mut walk = ImageWalk::new(&view.image, &self.log, new_slots, view.gone.as_deref());
         // The changes are sorted part by part of the table, which takes that much less memory.
-        let parts = SORT_PARTS.min(new_slots);
+        let parts = u64::try_from((overlay.len() / SORT_FEW).max(1)).unwrap_or(u64::MAX);
+        let parts = parts.min(SORT_PARTS).next_power_of_two().min(new_slots);
         let mut changes: Vec<Change> = Vec::new();
         for part in 0..parts {
             let homes = new_slots / parts * part..new_slots / parts * (part + 1);
@@ -271,7 +274,8 @@ impl Core {
                     changes.push((hash, entry));
                 }
             });
-            changes.sort_unstable_by_key(|&(hash, _)| (hash & (new_slots - 1), hash));
+            let home = |&(hash, _): &Change| hash & (new_slots - 1);
+            sort_spread(&mut changes, home, |change| (home(change), change.0));
             if !self.stream_part(&mut walk, &changes, builder, dead)? {
                 return Ok(false);
             }

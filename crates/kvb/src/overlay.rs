@@ -22,7 +22,9 @@ use crate::hash_filter::HashFilter;
 use crate::log::Log;
 use crate::opened::Opened;
 use crate::sealed::Hold;
-use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, RwLock, lock, zeroed};
+use crate::sync::{
+    AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, RwLock, Words, lock, zeroed,
+};
 
 /// Bit of an entry's address that says its record is a DELETE.
 pub(crate) const DELETE_BIT: u64 = 1 << 63;
@@ -104,7 +106,7 @@ type Flood = HashMap<(u64, u64), Vec<Flooded>>;
 #[derive(Debug)]
 pub(crate) struct Overlay {
     /// Hash and address alternate.
-    slots: Box<[AtomicU64]>,
+    slots: Words,
     slot_count: usize,
     used: AtomicUsize,
     /// Entries of records that were moved.

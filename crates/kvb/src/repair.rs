@@ -346,7 +346,7 @@ impl Plan {
             ENC_RAW => Ok(record.stored().to_vec()),
             _ => {
                 let value = self.codec.expand(record);
-                Ok(value.ok_or(Error::Invalid("a value cannot be expanded"))?.to_vec())
+                value.ok_or(Error::Invalid("a value cannot be expanded"))
             }
         }
     }

@@ -7,6 +7,7 @@
 //!   header with its size. Until that header is on disk a walk hops over the whole extent, afterwards over
 //!   its parts, which are durable by then.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use host::Disk;
@@ -28,6 +29,7 @@ use crate::format::segment::{
 };
 use crate::key_sort::{Item, chunk, shared_len, sort_by_key};
 use crate::log::Log;
+use crate::spread_sort::sort_spread;
 use crate::text::Text;
 use crate::unsealed::Unsealed;
 
@@ -184,6 +186,14 @@ impl Segment {
         }
     }
 
+    /// Makes room for so many records, which is cheaper at once than by and by.
+    pub(crate) fn expect(&mut self, records: usize) {
+        self.entries.reserve(records);
+        if self.style.has_directory {
+            self.prefixes.reserve(records);
+        }
+    }
+
     /// Paddr of the byte behind the last record.
     pub(crate) fn end_paddr(&self, geometry: Geometry) -> u64 {
         geometry.paddr(self.extent.start_page) + self.len
@@ -303,19 +313,20 @@ impl Segment {
         let side = self.side_data(log, geometry, uuid);
         let side_len = u64::try_from(side.len()).unwrap_or(u64::MAX);
         let meta_page_count = geometry.pages(side_len);
-        bytes.extend_from_slice(&side);
 
         let write =
             |at, bytes: &[u8]| disk.write_at(at, bytes).map_err(Error::io("seal a segment"));
         let mut at = start + self.len;
-        for part in bytes.chunks(DIRTY_MAX) {
-            let from = at;
-            for slice in part.chunks(WRITE_MAX) {
-                write(at, slice)?;
-                at += u64::try_from(slice.len()).unwrap_or(0);
-            }
-            if bytes.len() > DIRTY_MAX {
-                disk.sync_range(from, at - from).map_err(Error::io("sync a sealed segment"))?;
+        for bytes in [&bytes, &side] {
+            for part in bytes.chunks(DIRTY_MAX) {
+                let from = at;
+                for slice in part.chunks(WRITE_MAX) {
+                    write(at, slice)?;
+                    at += u64::try_from(slice.len()).unwrap_or(0);
+                }
+                if bytes.len() > DIRTY_MAX {
+                    disk.sync_range(from, at - from).map_err(Error::io("sync a sealed segment"))?;
+                }
             }
         }
         let used = data_page_count + meta_page_count;
@@ -372,9 +383,9 @@ impl Segment {
         let run = self.sorted_run(log, geometry);
         let filter = filter::build(run.iter().map(|entry| entry.slot_hash.get()));
         let mut parts =
-            vec![(meta::SECTION_RUN, run.as_bytes().to_vec()), (meta::SECTION_FILTER, filter)];
+            vec![(meta::SECTION_RUN, run.as_bytes().into()), (meta::SECTION_FILTER, filter.into())];
         if self.style.has_directory {
-            parts.push((meta::SECTION_DIRECTORY, self.directory(log, geometry)));
+            parts.push((meta::SECTION_DIRECTORY, self.directory(log, geometry).into()));
         }
         let head = MetaHead {
             magic: U32::new(meta::MAGIC),
@@ -389,7 +400,7 @@ impl Segment {
             page_count: U64::new(0),
         };
         let key = self.cipher.as_ref().and_then(|cipher| {
-            parts.extend(cipher.salt.map(|salt| (meta::SECTION_SALT, salt.to_vec())));
+            parts.extend(cipher.salt.map(|salt| (meta::SECTION_SALT, salt.to_vec().into())));
             log.keys()?.of(cipher.key_no).cloned()
         });
         meta_extent(geometry, self.seg_id, head, parts, key.as_deref())
@@ -401,7 +412,7 @@ impl Segment {
         // Plain numbers sort several times faster than entries.
         let mut order: Vec<Item> =
             (0_u32..).zip(&self.entries).map(|(at, entry)| (entry.slot_hash.get(), at)).collect();
-        order.sort_unstable();
+        sort_spread(&mut order, |item| item.0, |item| *item);
         let entry = |item: &Item| usize::try_from(item.1).ok().and_then(|at| self.entries.get(at));
         for group in order.chunk_by_mut(|a, b| a.0 == b.0).filter(|group| group.len() > 1) {
             let key = |item: &Item| {
@@ -439,13 +450,16 @@ impl Segment {
     }
 }
 
+/// A section of derived data: its kind, and what is in it.
+pub(crate) type Part<'a> = (u32, Cow<'a, [u8]>);
+
 /// An extent of derived data with these sections, and their MACs if there is a key. The head's counts of sections and pages
 /// are filled in, unless it says how many pages there are.
 pub(crate) fn meta_extent(
     geometry: Geometry,
     seg_id: u64,
     mut head: MetaHead,
-    mut parts: Vec<(u32, Vec<u8>)>,
+    mut parts: Vec<Part<'_>>,
     key: Option<&BucketKey>,
 ) -> Vec<u8> {
     let len = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
@@ -458,7 +472,7 @@ pub(crate) fn meta_extent(
         head.page_count = U64::new(geometry.pages(len(body + bytes + macs)));
     }
     if let Some(key) = key {
-        parts.push((meta::SECTION_MAC, key.section_macs(&head, &parts)));
+        parts.push((meta::SECTION_MAC, key.section_macs(&head, &parts).into()));
     }
     let mut at = body;
     let mut sections = Vec::new();
@@ -473,7 +487,8 @@ pub(crate) fn meta_extent(
     }
     let page_count = head.page_count.get();
     let header = SegmentHeader::passive(Kind::Meta, seg_id, page_count, geometry.page_size);
-    let mut extent = header.as_bytes().to_vec();
+    let mut extent = Vec::with_capacity(at.next_multiple_of(geometry.page_len()));
+    extent.extend_from_slice(header.as_bytes());
     extent.resize(meta::OFFSET, 0);
     extent.extend_from_slice(&Meta { head, sections }.encode());
     extent.resize(body, 0);

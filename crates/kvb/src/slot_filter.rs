@@ -3,12 +3,12 @@
 //! A word belongs to eight neighbouring home slots, so that whoever adds hashes in table order goes through the filter
 //! from start to end, and needs no cache for it.
 
-use crate::sync::{AtomicU64, Ordering, zeroed};
+use crate::sync::{AtomicU64, Ordering, Words, zeroed};
 
 /// Which hashes have a slot in a table of a power of two of slots.
 #[derive(Debug)]
 pub(crate) struct SlotFilter {
-    words: Box<[AtomicU64]>,
+    words: Words,
     slot_mask: u64,
 }
 

@@ -16,14 +16,20 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Zeroed memory that the system hands out page by page as it is touched.
+/// Tables of words.
 #[cfg(not(loom))]
-pub(crate) fn zeroed(words: usize) -> Box<[AtomicU64]> {
-    zerocopy::FromZeros::new_box_zeroed_with_elems(words).expect("memory for the index")
+pub(crate) type Words = host::Words;
+#[cfg(loom)]
+pub(crate) type Words = Box<[AtomicU64]>;
+
+/// Zeroed memory that the system hands out as it is touched.
+#[cfg(not(loom))]
+pub(crate) fn zeroed(words: usize) -> Words {
+    Words::zeroed(words).expect("memory for the index")
 }
 
 /// Zeroed memory.
 #[cfg(loom)]
-pub(crate) fn zeroed(words: usize) -> Box<[AtomicU64]> {
+pub(crate) fn zeroed(words: usize) -> Words {
     (0..words).map(|_| AtomicU64::new(0)).collect()
 }

@@ -51,12 +51,14 @@ impl<'a> Value<'a> {
 impl Deref for Value<'_> {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         self.bytes.get(self.from..).unwrap_or(&[])
     }
 }
 
 impl AsRef<[u8]> for Value<'_> {
+    #[inline]
     fn as_ref(&self) -> &[u8] {
         self
     }

@@ -15,6 +15,7 @@ use crate::format::key_block::{self, KeyBlock};
 use crate::format::meta::{MAC_LEN, Meta, MetaHead, SECTION_MAC};
 use crate::format::segment::SegmentHeader;
 use crate::keys::KeyProvider;
+use crate::segment::Part;
 
 use zerocopy::IntoBytes;
 
@@ -82,7 +83,7 @@ impl BucketKey {
     }
 
     /// The MACs of head and sections, as they are stored.
-    pub(crate) fn section_macs(&self, head: &MetaHead, parts: &[(u32, Vec<u8>)]) -> Vec<u8> {
+    pub(crate) fn section_macs(&self, head: &MetaHead, parts: &[Part<'_>]) -> Vec<u8> {
         let mut macs = self.section_mac(head, 0, head.as_bytes()).to_vec();
         for (section, bytes) in parts {
             macs.extend_from_slice(&self.section_mac(head, *section, bytes));

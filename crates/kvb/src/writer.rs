@@ -100,11 +100,18 @@ impl Core {
         if demand.count == 0 {
             return if durability == Durability::Relaxed { Ok(()) } else { self.sync_log(writer) };
         }
+        self.note_group(demand.bytes);
         self.secure_room(writer, batches, demand)?;
         let count = usize::try_from(demand.count).unwrap_or(usize::MAX);
         self.secure_overlay(count)?;
         let result = self.append_group(writer, batches, demand, durability);
         self.latch(result)
+    }
+
+    /// Only the one who holds the writer does this.
+    fn note_group(&self, bytes: u64) {
+        let before = self.group_bytes.load(Ordering::Relaxed);
+        self.group_bytes.store(bytes.max(before - before / 64), Ordering::Relaxed);
     }
 
     fn demand(&self, batches: &[Batch]) -> Demand {
@@ -258,6 +265,9 @@ impl Core {
             self.env.pid(),
             self.fixed.style(),
         );
+        let is_as_long = |before: &&Segment| before.extent.page_count == segment.extent.page_count;
+        let expected = writer.filled.last().filter(is_as_long).map_or(0, |it| it.entries.len());
+        segment.expect(expected);
         self.lock_up(&mut segment);
         let at = geometry.paddr(segment.extent.start_page);
         self.disk.write_at(at, &segment.header(0)).map_err(Error::io("begin a segment"))?;

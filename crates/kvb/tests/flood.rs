@@ -59,11 +59,35 @@ struct Times {
 
 impl Times {
     fn measure<T>(&mut self, part: &'static str, work: impl FnOnce() -> T) -> T {
-        let start = Instant::now();
+        let start = Spent::now();
         let value = work();
         self.parts.push((part, start.elapsed()));
         value
     }
+}
+
+/// Time that this thread has worked, where the system tells: how long it waited for a busy machine does not matter here.
+struct Spent {
+    wall: Instant,
+    worked: Option<Duration>,
+}
+
+impl Spent {
+    fn now() -> Spent {
+        Spent { wall: Instant::now(), worked: worked() }
+    }
+
+    fn elapsed(&self) -> Duration {
+        match (self.worked, worked()) {
+            (Some(before), Some(now)) => now - before,
+            _ => self.wall.elapsed(),
+        }
+    }
+}
+
+fn worked() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    Some(Duration::from_nanos(text.split(' ').next()?.parse().ok()?))
 }
 
 fn value(index: u64, version: u64) -> Vec<u8> {

@@ -505,7 +505,7 @@ fn edit_superblocks(path: &Path, edit: impl Fn(&mut [u8])) {
         let block = &mut bytes[at..at + CRC + 4];
         assert_eq!(block[..4], *b"KBVK");
         edit(block);
-        let crc = crc32c::crc32c(&block[..CRC]);
+        let crc = kvb::format::crc(&block[..CRC]);
         block[CRC..].copy_from_slice(&crc.to_le_bytes());
     }
     fs::write(path, bytes).unwrap();

@@ -1,5 +1,8 @@
 //! A filter over slot hashes: four bits in one 64-bit word per key, so that a probe is one load.
 
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U64;
+
 /// Bits per key.
 pub const BITS_PER_KEY: u64 = 12;
 
@@ -38,14 +41,14 @@ pub fn probe(slot_hash: u64, words: usize) -> Probe {
 
 /// Builds the filter's bytes over these hashes.
 pub fn build(hashes: impl ExactSizeIterator<Item = u64>) -> Vec<u8> {
-    let mut words = vec![0_u64; word_count(hashes.len() as u64) as usize];
+    let mut words = vec![U64::ZERO; word_count(hashes.len() as u64) as usize];
     for hash in hashes {
         let probe = probe(hash, words.len());
         if let Some(word) = words.get_mut(probe.word) {
             *word |= probe.mask;
         }
     }
-    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    words.as_bytes().to_vec()
 }
 
 /// True if the hash may have been added; `bytes` is what [`build`] made.

@@ -259,16 +259,15 @@ pub fn stamp_sealed(
     header.timestamp_ns = U64::new(stamp.timestamp_ns);
     header.ttl_secs = U32::new(stamp.ttl_secs);
     header.reserved16 = U16::new(stamp.reserved16);
-    let (head, rest) = bytes.split_at_mut_checked(RecordHeader::SIZE)?;
+    let (covered, trailer) = bytes.split_at_mut_checked(bytes.len().checked_sub(TRAILER)?)?;
+    let (head, body) = covered.split_at_mut_checked(RecordHeader::SIZE)?;
     let header_crc = crc(head.get(4..)?);
     head.get_mut(..4)?.copy_from_slice(&header_crc.to_le_bytes());
     let header = RecordHeader::of(head)?;
-    let (body, trailer) = rest.split_at_mut_checked(rest.len().checked_sub(TRAILER)?)?;
     if header.is_encrypted() {
         let (text, room) = body.split_at_mut_checked(body.len().checked_sub(TAG)?)?;
         room.copy_from_slice(&seal(header, text)?);
     }
-    let record_crc = crc32c::crc32c_append(crc(head), body);
-    trailer.copy_from_slice(&record_crc.to_le_bytes());
+    trailer.copy_from_slice(&crc(covered).to_le_bytes());
     Some(())
 }

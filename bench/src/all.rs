@@ -1,0 +1,139 @@
+//! Suites one after the other, each written as soon as it is done.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::compare::Comparison;
+use crate::suite::{self, Stores, Suite, Work};
+use crate::workload::{GETS_MAX, Plan};
+use crate::{USAGE, document, engines, help, ledger, results, split};
+
+/// What `quick` divides sizes by, and how long it measures what is measured for a time.
+const QUICK_PART: usize = 20;
+const QUICK_SECONDS: u64 = 2;
+
+/// What is to be run, and where to.
+pub struct All {
+    out: PathBuf,
+    dir: PathBuf,
+    suites: Vec<&'static Suite>,
+    rounds: Option<usize>,
+    engines: Option<Vec<String>>,
+    is_quick: bool,
+    cgroup: Option<PathBuf>,
+}
+
+impl All {
+    pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Self> {
+        let mut all = Self {
+            out: PathBuf::new(),
+            dir: Plan::default().dir,
+            suites: suite::ALL.iter().collect(),
+            rounds: None,
+            engines: None,
+            is_quick: false,
+            cgroup: None,
+        };
+        while let Some(name) = words.next() {
+            match name.as_str() {
+                "--help" => help(),
+                "--quick" => {
+                    all.is_quick = true;
+                    continue;
+                }
+                _ => (),
+            }
+            let value = words.next().with_context(|| format!("{name} needs a value\n{USAGE}"))?;
+            match name.as_str() {
+                "--out" => all.out = value.into(),
+                "--dir" => all.dir = value.into(),
+                "--suites" => {
+                    all.suites =
+                        split(&value).iter().map(|name| find(name)).collect::<Result<_>>()?;
+                }
+                "--rounds" => all.rounds = Some(value.parse()?),
+                "--engines" => all.engines = Some(split(&value)),
+                "--cgroup" => all.cgroup = Some(value.into()),
+                _ => bail!("unknown option {name} {value}\n{USAGE}"),
+            }
+        }
+        ensure!(!all.out.as_os_str().is_empty(), "--out is needed\n{USAGE}");
+        ensure!(all.rounds != Some(0), "counts must not be zero");
+        for name in all.engines.iter().flatten() {
+            engines::find(name)?;
+        }
+        Ok(all)
+    }
+
+    /// Runs all suites. One that fails does not keep the others from being run.
+    pub fn run(&self) -> Result<()> {
+        std::fs::create_dir_all(&self.out)?;
+        let existed = self.dir.exists();
+        std::fs::create_dir_all(&self.dir)?;
+        let mut failed = Vec::new();
+        for suite in &self.suites {
+            eprintln!("suite {}", suite.name);
+            let path = self.out.join(format!("{}.json", suite.name));
+            let done = match &suite.work {
+                Work::Stores(stores) => self.stores(stores, &path),
+                Work::Ledger(ledger) => {
+                    let quick = if self.is_quick { ledger.quick } else { &[] };
+                    ledger::run(suite.name, quick, self.engines.as_deref(), &self.dir, &path)
+                }
+            };
+            if let Err(error) = done {
+                eprintln!("    FAILED: {error:#}");
+                failed.push(suite.name);
+            }
+        }
+        if !existed {
+            std::fs::remove_dir_all(&self.dir)?;
+        }
+        document::write(&self.out)?;
+        ensure!(failed.is_empty(), "suites that failed: {}", failed.join(", "));
+        Ok(())
+    }
+
+    fn stores(&self, stores: &Stores, path: &Path) -> Result<()> {
+        let mut sets = Vec::new();
+        for size in stores.sizes {
+            sets.push(self.comparison(stores, *size).run()?);
+            // What there is of several sizes is kept, whatever becomes of the next.
+            results::write_sets(path, &sets)?;
+        }
+        Ok(())
+    }
+
+    fn comparison(&self, stores: &Stores, size: usize) -> Comparison {
+        let keys = if self.is_quick { size / QUICK_PART } else { size };
+        let plan = Plan { dir: self.dir.clone(), keys, value: stores.value, ..Plan::default() };
+        let mut plan = Plan {
+            gets: keys.min(GETS_MAX),
+            workloads: stores.workloads.iter().map(|name| (*name).to_owned()).collect(),
+            ..plan
+        };
+        if self.is_quick {
+            plan.seconds = QUICK_SECONDS;
+        }
+        let mut engines = self.engines.clone().unwrap_or_else(engines::names);
+        engines.retain(|name| stores.engines.has(name));
+        let usual = if self.is_quick { 1 } else { stores.rounds };
+        let rounds = self.rounds.unwrap_or(usual);
+        Comparison { plan, rounds, engines, cgroup: self.cgroup.clone() }
+    }
+}
+
+/// The directory that `report` is about.
+pub fn parse_out(words: impl Iterator<Item = String>) -> Result<PathBuf> {
+    match words.collect::<Vec<_>>().as_slice() {
+        [name, out] if name == "--out" => Ok(out.into()),
+        [name] if name == "--help" => help(),
+        _ => bail!("report needs --out DIR and no more\n{USAGE}"),
+    }
+}
+
+fn find(name: &str) -> Result<&'static Suite> {
+    let found = suite::ALL.iter().find(|suite| suite.name == name);
+    found.with_context(|| format!("unknown suite {name}\n{USAGE}"))
+}

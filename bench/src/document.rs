@@ -1,0 +1,182 @@
+//! The whole report: `results.md` and its charts, of whatever suites there are.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::chart;
+use crate::ledger::{self, Figures};
+use crate::measure::{self, Measure};
+use crate::report::{self, head, short};
+use crate::results::{self, Set};
+use crate::suite::{self, GROWTH, Suite, Work};
+use crate::targets;
+
+/// What is shown of the growth: a table and a panel of the chart each.
+const GROWING: &[&str] = &[
+    "load_sync_per_s",
+    "block_per_s",
+    "get_per_s",
+    "miss_per_s",
+    "reopen_clean_ms",
+    "reopen_killed_ms",
+    "anon_mb",
+];
+
+/// Charts, by file name.
+type Charts = Vec<(String, String)>;
+
+/// A suite that was run: the sets of one on stores, or the figures of a ledger.
+enum Found {
+    Sets(Vec<Set>),
+    Figures(Vec<Figures>),
+}
+
+/// Reads all suites in `out`, and writes the report and the charts there.
+pub fn write(out: &Path) -> Result<()> {
+    let mut found = Vec::new();
+    for suite in suite::ALL {
+        let path = out.join(format!("{}.json", suite.name));
+        if path.exists() {
+            let read = match suite.work {
+                Work::Stores(_) => results::read_sets(&path).map(Found::Sets),
+                Work::Ledger(_) => ledger::read(&path).map(Found::Figures),
+            };
+            found.push((suite, read.with_context(|| path.display().to_string())?));
+        }
+    }
+    let mut text = String::from("# Results\n\n");
+    let sets = found.iter().flat_map(|(_, found)| match found {
+        Found::Sets(sets) => sets.as_slice(),
+        Found::Figures(_) => &[],
+    });
+    text.push_str(&machines(sets));
+    for (suite, found) in &found {
+        let (part, charts) = match found {
+            Found::Sets(sets) if suite.name == GROWTH => growth(suite, sets),
+            Found::Sets(sets) => stores(suite, sets),
+            Found::Figures(figures) => ledger(suite, figures),
+        };
+        let _ = writeln!(text, "## {}\n\n{part}", suite.title);
+        for (file, chart) in charts {
+            std::fs::write(out.join(&file), chart)?;
+            let _ = writeln!(text, "![{file}]({file})\n");
+        }
+    }
+    let find = |name: &str| {
+        let (_, found) = found.iter().find(|(suite, _)| suite.name == name)?;
+        match found {
+            Found::Sets(sets) => Some(sets.as_slice()),
+            Found::Figures(_) => None,
+        }
+    };
+    let _ = write!(text, "## Targets\n\n{}", targets::table(find));
+    std::fs::write(out.join("results.md"), text)?;
+    eprintln!("report: {}", out.join("results.md").display());
+    Ok(())
+}
+
+/// Every machine and every list of versions that is named.
+fn machines<'a>(sets: impl Iterator<Item = &'a Set>) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for set in sets {
+        let machine = set.text("machine");
+        let machine = machine.split_once(", load ").map_or(machine, |(machine, _)| machine);
+        let line = format!("Machine: {machine}\n\nEngines: {}\n\n", set.text("versions"));
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines.concat()
+}
+
+/// The load of the machine before a set was measured.
+fn load(set: &Set) -> &str {
+    set.text("machine").split_once(", load ").map_or("?", |(_, load)| load)
+}
+
+fn stores(suite: &Suite, sets: &[Set]) -> (String, Charts) {
+    let mut text = String::new();
+    let mut charts = Vec::new();
+    for set in sets {
+        let _ = write!(text, "Load before: {}. {}", load(set), report::whole(set));
+        let name = |(file, chart)| (format!("{}-{file}", suite.name), chart);
+        charts.extend(chart::all(&set.results).into_iter().map(name));
+    }
+    (text, charts)
+}
+
+/// A table for each measure, with a column for each size.
+fn growth(suite: &Suite, sets: &[Set]) -> (String, Charts) {
+    let mut text = String::new();
+    for set in sets {
+        let _ = writeln!(text, "Load before: {}. {}\n", load(set), report::settings(set));
+        for failure in set.failures() {
+            let _ = writeln!(text, "**Failed:** {failure}\n");
+        }
+    }
+    let keys: Vec<u64> = sets.iter().map(Set::keys).collect();
+    let columns: Vec<String> = keys.iter().map(|keys| format!("{} keys", count(*keys))).collect();
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let mut panels = Vec::new();
+    for measure in GROWING.iter().filter_map(|name| measure::find(name)) {
+        let lines = lines(sets, measure);
+        if lines.is_empty() {
+            continue;
+        }
+        text.push_str(&head(measure.title, &columns));
+        for (engine, values) in &lines {
+            let shown = |value: &Option<f64>| value.map_or("-".to_owned(), short);
+            let cells: Vec<String> = values.iter().map(shown).collect();
+            let _ = writeln!(text, "| {engine} | {} |", cells.join(" | "));
+        }
+        text.push('\n');
+        panels.push(chart::Lines { title: measure.title, better: measure.better, lines });
+    }
+    let chart = chart::growth(suite.title, &keys, &panels);
+    (text, vec![(format!("{}.svg", suite.name), chart)])
+}
+
+/// What each engine has of a measure at each size, if it has any.
+fn lines<'a>(sets: &'a [Set], measure: &Measure) -> Vec<(&'a str, Vec<Option<f64>>)> {
+    let mut engines: Vec<&str> = Vec::new();
+    for results in sets.iter().flat_map(|set| &set.results) {
+        if !engines.contains(&results.engine.as_str()) {
+            engines.push(&results.engine);
+        }
+    }
+    let line = |engine: &'a str| {
+        let values = sets.iter().map(|set| set.median(engine, measure.name)).collect();
+        (engine, values)
+    };
+    let has_any = |(_, values): &(&str, Vec<Option<f64>>)| values.iter().any(Option::is_some);
+    engines.into_iter().map(line).filter(has_any).collect()
+}
+
+/// A table of all figures, with a column for each engine.
+fn ledger(suite: &Suite, all: &[Figures]) -> (String, Charts) {
+    let Some(first) = all.first() else {
+        return ("Nothing was measured.\n".to_owned(), Vec::new());
+    };
+    let (what, size) = &first.size;
+    let engines: Vec<&str> = all.iter().map(|figures| figures.engine.as_str()).collect();
+    let mut text = head(&format!("{} {what}", count(*size)), &engines);
+    for (name, _) in &first.figures {
+        let shown = |figures: &Figures| figures.get(name).map_or("-".to_owned(), short);
+        let cells: Vec<String> = all.iter().map(shown).collect();
+        let _ = writeln!(text, "| {name} | {} |", cells.join(" | "));
+    }
+    let chart = chart::ledger(suite.name, suite.title, all);
+    let charts = chart.map(|chart| (format!("{}.svg", suite.name), chart));
+    (text, charts.into_iter().collect())
+}
+
+/// A count as people say it.
+pub fn count(count: u64) -> String {
+    match count {
+        1_000_000.. if count.is_multiple_of(100_000) => format!("{} M", count as f64 / 1e6),
+        1_000.. if count.is_multiple_of(100) => format!("{} k", count as f64 / 1e3),
+        _ => count.to_string(),
+    }
+}

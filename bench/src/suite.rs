@@ -1,0 +1,133 @@
+//! The suites: what `all` runs.
+
+use crate::workload::USUAL;
+
+pub struct Suite {
+    pub name: &'static str,
+    pub title: &'static str,
+    pub work: Work,
+}
+
+/// What a suite does.
+pub enum Work {
+    Stores(Stores),
+    Ledger(Ledger),
+}
+
+/// Workloads on the stores, for each of some sizes.
+pub struct Stores {
+    /// Numbers of keys.
+    pub sizes: &'static [usize],
+    /// Bytes of a value.
+    pub value: usize,
+    pub rounds: usize,
+    pub workloads: &'static [&'static str],
+    pub engines: Engines,
+}
+
+pub enum Engines {
+    All,
+    Only(&'static [&'static str]),
+    Without(&'static str),
+}
+
+/// A program of its own, which lies beside this one and has the suite's name.
+pub struct Ledger {
+    /// Its arguments if it is to be quick; else it knows best.
+    pub quick: &'static [&'static str],
+}
+
+/// All suites, in the order they run.
+pub const ALL: &[Suite] = &[
+    stores("small", "The usual workloads", Stores { rounds: 3, ..USUAL_STORES }),
+    stores(
+        "large",
+        "The usual workloads on five times the keys",
+        Stores { sizes: &[5_000_000], ..USUAL_STORES },
+    ),
+    stores(
+        "churn",
+        "Churn, and commits with work in the background",
+        Stores { workloads: &["churn", "put-latency", "mixed"], ..USUAL_STORES },
+    ),
+    stores(
+        "kib",
+        "Values of 1 KiB",
+        Stores {
+            sizes: &[500_000],
+            value: 1024,
+            rounds: 2,
+            workloads: &["put", "block", "get", "get2", "miss", "scan-full", "cold"],
+            ..USUAL_STORES
+        },
+    ),
+    stores(
+        "big",
+        "Values of 64 KiB",
+        Stores {
+            sizes: &[10_000],
+            value: 64 << 10,
+            rounds: 2,
+            workloads: &["block", "get", "get2", "reopen"],
+            // It cannot store them.
+            engines: Engines::Without("candystore"),
+        },
+    ),
+    stores(
+        "cold",
+        "Not in the page cache, values of 100 bytes",
+        Stores { rounds: 2, workloads: &["cold"], ..USUAL_STORES },
+    ),
+    stores(
+        "limited",
+        "Twice as much data as memory, values of 1 KiB",
+        Stores { value: 1024, workloads: &["limited"], ..USUAL_STORES },
+    ),
+    stores(
+        GROWTH,
+        "Growth, values of 100 bytes",
+        Stores {
+            sizes: &[100_000, 1_000_000, 10_000_000],
+            workloads: &["block", "get", "miss", "reopen", "kill"],
+            engines: Engines::Only(&[
+                "kvb",
+                "lmdb",
+                "rocksdb",
+                "redb",
+                "fjall",
+                "candystore",
+                "parity-db",
+                "floor",
+            ]),
+            ..USUAL_STORES
+        },
+    ),
+    ledger("rubin", "Blocks of a RUBIN chain", &["--coins", "50000", "--blocks", "5"]),
+    ledger("csmt", "A UTxO set with its tree", &["--entries", "50000", "--blocks", "10"]),
+    ledger("misaka", "The stores of a MISAKA validator", &["--objects", "50000"]),
+];
+
+/// The suite whose sizes are shown side by side.
+pub const GROWTH: &str = "growth";
+
+const USUAL_STORES: Stores =
+    Stores { sizes: &[1_000_000], value: 100, rounds: 1, workloads: USUAL, engines: Engines::All };
+
+const fn stores(name: &'static str, title: &'static str, work: Stores) -> Suite {
+    Suite { name, title, work: Work::Stores(work) }
+}
+
+const fn ledger(name: &'static str, title: &'static str, quick: &'static [&'static str]) -> Suite {
+    Suite { name, title, work: Work::Ledger(Ledger { quick }) }
+}
+
+impl Engines {
+    /// Whether this engine takes part.
+    pub fn has(&self, engine: &str) -> bool {
+        match self {
+            Engines::All => true,
+            Engines::Only(names) => names.contains(&engine),
+            Engines::Without(name) => *name != engine,
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! The targets of kvb, and whether what was measured meets them.
+
+use std::fmt::Write;
+
+use crate::document::count;
+use crate::measure;
+use crate::report::{best_peer, short, times};
+use crate::results::Set;
+
+/// What kvb is to reach.
+struct Target {
+    work: &'static str,
+    /// The target in words.
+    goal: &'static str,
+    /// Where it is looked at: a row each.
+    suites: &'static [&'static str],
+    /// `kvb` or `kvb-sync`.
+    engine: &'static str,
+    tests: &'static [Test],
+}
+
+/// What can be compared.
+enum Test {
+    /// The measure is at least so many times as good as that of each of these engines. If none is
+    /// named: as that of the best peer.
+    Times(&'static str, &'static [&'static str], f64),
+    /// The first measure divided by the second, both ours, is at least so much.
+    Least(&'static str, &'static str, f64),
+    /// The same, at most so much.
+    Most(&'static str, &'static str, f64),
+    /// The measure is at most so much.
+    AtMost(&'static str, f64),
+    /// The first measure is at most three times the second and once the third.
+    Tail(&'static str, &'static str, &'static str),
+    /// Anonymous memory is at most 20 bytes a key and 16 MiB.
+    Memory,
+}
+
+/// What a test found.
+struct Verdict {
+    /// Of what.
+    title: String,
+    text: String,
+    is_met: bool,
+}
+
+const PEERS: &[&str] = &[];
+const SMALL_LARGE: &[&str] = &["small", "large"];
+
+const MEMORY_PER_KEY: f64 = 20.0;
+const MEMORY_BASE: f64 = (16 << 20) as f64;
+const TAIL_TIMES: f64 = 3.0;
+
+const TARGETS: &[Target] = &[
+    Target {
+        work: "block apply, SyncOnce",
+        goal: "3 of every peer, 4 of rocksdb and fjall, 0.75 of the floor",
+        suites: SMALL_LARGE,
+        engine: "kvb",
+        tests: &[
+            Test::Times("block_per_s", PEERS, 3.0),
+            Test::Times("block_per_s", &["rocksdb", "fjall"], 4.0),
+            Test::Times("block_per_s", &["floor"], 0.75),
+        ],
+    },
+    Target {
+        work: "block apply, Sync",
+        goal: "1.5 of every peer",
+        suites: SMALL_LARGE,
+        engine: "kvb-sync",
+        tests: &[Test::Times("block_per_s", PEERS, 1.5)],
+    },
+    Target {
+        work: "bulk load",
+        goal: "2.5 of candystore, 5 of fjall and parity-db, 10 of lmdb, 0.5 of the floor",
+        suites: SMALL_LARGE,
+        engine: "kvb",
+        // The load of parity-db has no sync at its end, so this is its load alone.
+        tests: &[
+            Test::Times("load_sync_per_s", &["candystore"], 2.5),
+            Test::Times("load_sync_per_s", &["fjall", "parity-db"], 5.0),
+            Test::Times("load_sync_per_s", &["lmdb"], 10.0),
+            Test::Times("load_sync_per_s", &["floor"], 0.5),
+        ],
+    },
+    Target {
+        work: "random hit, 1 thread",
+        goal: "1.5 of lmdb, 1.2 of parity-db",
+        suites: SMALL_LARGE,
+        engine: "kvb",
+        tests: &[
+            Test::Times("get_per_s", &["lmdb"], 1.5),
+            Test::Times("get_per_s", &["parity-db"], 1.2),
+        ],
+    },
+    Target {
+        work: "random hit, 2 threads",
+        goal: "1.5 of every peer, 1.9 of our own with one thread",
+        suites: SMALL_LARGE,
+        engine: "kvb",
+        tests: &[
+            Test::Times("get2_per_s", PEERS, 1.5),
+            Test::Least("get2_per_s", "get_per_s", 1.9),
+        ],
+    },
+    Target {
+        work: "random miss",
+        goal: "2 of candystore, 8 of lmdb",
+        suites: SMALL_LARGE,
+        engine: "kvb",
+        tests: &[
+            Test::Times("miss_per_s", &["candystore"], 2.0),
+            Test::Times("miss_per_s", &["lmdb"], 8.0),
+        ],
+    },
+    Target {
+        work: "single durable put, SyncOnce",
+        goal: "1 of the best peer; at most 1.2 raw syncs",
+        suites: &["small"],
+        engine: "kvb",
+        tests: &[
+            Test::Times("put_p50_us", PEERS, 1.0),
+            Test::Most("put_p50_us", "put_raw_us", 1.2),
+        ],
+    },
+    Target {
+        work: "single durable put, Sync",
+        goal: "at most 2.4 raw syncs",
+        suites: &["small"],
+        engine: "kvb-sync",
+        tests: &[Test::Most("put_p50_us", "put_raw_us", 2.4)],
+    },
+    Target {
+        work: "durable puts of many writers",
+        goal: "8 writers 6.4 of one, 32 writers 16 of one",
+        suites: &["small"],
+        engine: "kvb",
+        tests: &[
+            Test::Least("writers8_per_s", "writers1_per_s", 6.4),
+            Test::Least("writers32_per_s", "writers1_per_s", 16.0),
+        ],
+    },
+    Target {
+        work: "values of 1 KiB",
+        goal: "load 2.5, block 2.5, get 1.4 of every peer",
+        suites: &["kib"],
+        engine: "kvb",
+        tests: &[
+            Test::Times("load_sync_per_s", PEERS, 2.5),
+            Test::Times("block_per_s", PEERS, 2.5),
+            Test::Times("get_per_s", PEERS, 1.4),
+        ],
+    },
+    Target {
+        work: "values of 64 KiB",
+        goal: "load 1, get 1 of lmdb",
+        suites: &["big"],
+        engine: "kvb",
+        tests: &[
+            Test::Times("load_sync_per_s", &["lmdb"], 1.0),
+            Test::Times("get_per_s", &["lmdb"], 1.0),
+        ],
+    },
+    Target {
+        work: "full scan after compaction",
+        goal: "1 of lmdb",
+        suites: &["small"],
+        engine: "kvb",
+        tests: &[Test::Times("scan_full_compact_per_s", &["lmdb"], 1.0)],
+    },
+    Target {
+        work: "full scan after churn",
+        goal: "1.2 of fjall and rocksdb",
+        suites: &["churn"],
+        engine: "kvb",
+        tests: &[Test::Times("churn_scan_per_s", &["fjall", "rocksdb"], 1.2)],
+    },
+    Target {
+        work: "prefix scans after compaction",
+        goal: "of 10 and of 100 rows, 1 of redb and of lmdb",
+        suites: &["small"],
+        engine: "kvb",
+        tests: &[
+            Test::Times("scan10_compact_per_s", &["redb", "lmdb"], 1.0),
+            Test::Times("scan100_compact_per_s", &["redb", "lmdb"], 1.0),
+        ],
+    },
+    Target {
+        work: "open",
+        goal: "at most 2 ms, after a kill at most 50 ms",
+        suites: &["small", "large", "growth"],
+        engine: "kvb",
+        tests: &[Test::AtMost("reopen_clean_ms", 2.0), Test::AtMost("reopen_killed_ms", 50.0)],
+    },
+    Target {
+        work: "durable put with work in the background",
+        goal: "p99.9 at most 3 p50 and a raw sync, max at most 50 ms",
+        suites: &["churn"],
+        engine: "kvb",
+        tests: &[
+            Test::Tail("latency_p999_us", "latency_p50_us", "latency_raw_us"),
+            Test::AtMost("latency_max_us", 50_000.0),
+        ],
+    },
+    Target {
+        work: "commit of the churn",
+        goal: "p99.9 at most 3 p50 and a raw sync, max at most 50 ms",
+        suites: &["churn"],
+        engine: "kvb",
+        tests: &[
+            Test::Tail("churn_p999_us", "churn_p50_us", "churn_raw_us"),
+            Test::AtMost("churn_max_us", 50_000.0),
+        ],
+    },
+    Target {
+        work: "cold get",
+        goal: "0.9 of raw reads, 1 of the best peer; in batches 4 of single",
+        suites: &["cold", "kib"],
+        engine: "kvb",
+        tests: &[
+            Test::Least("cold_get_per_s", "cold_raw_per_s", 0.9),
+            Test::Times("cold_get_per_s", PEERS, 1.0),
+            Test::Least("cold_many_per_s", "cold_get_per_s", 4.0),
+        ],
+    },
+    Target {
+        work: "anonymous memory",
+        goal: "at most 20 bytes a key and 16 MiB",
+        suites: SMALL_LARGE,
+        engine: "kvb",
+        tests: &[Test::Memory],
+    },
+    Target {
+        work: "space under churn",
+        goal: "segments at most 1.6 of live records, compacted 1.15",
+        suites: &["churn"],
+        engine: "kvb",
+        tests: &[
+            Test::AtMost("churn_segments_max_record", 1.6),
+            Test::AtMost("churn_segments_compact_record", 1.15),
+        ],
+    },
+    Target {
+        work: "bytes written under churn",
+        goal: "fewer than every peer",
+        suites: &["churn"],
+        engine: "kvb",
+        tests: &[Test::Times("churn_device", PEERS, 1.0)],
+    },
+];
+
+/// What limits each work now, in a sentence.
+const LIMITS: &[(&str, &str)] = &[
+    ("block apply, SyncOnce", ""),
+    ("block apply, Sync", ""),
+    ("bulk load", ""),
+    ("random hit, 1 thread", ""),
+    ("random hit, 2 threads", ""),
+    ("random miss", ""),
+    ("single durable put, SyncOnce", ""),
+    ("single durable put, Sync", ""),
+    ("durable puts of many writers", ""),
+    ("values of 1 KiB", ""),
+    ("values of 64 KiB", ""),
+    ("full scan after compaction", ""),
+    ("full scan after churn", ""),
+    ("prefix scans after compaction", ""),
+    ("open", ""),
+    ("durable put with work in the background", ""),
+    ("commit of the churn", ""),
+    ("cold get", ""),
+    ("anonymous memory", ""),
+    ("space under churn", ""),
+    ("bytes written under churn", ""),
+];
+
+/// All targets; `find` gives the sets of a suite that was run.
+pub fn table<'a>(find: impl Fn(&str) -> Option<&'a [Set]>) -> String {
+    let mut text = String::from(
+        "Where an engine is named, it is how many times as good kvb is; where a measure is quoted, \
+         the quotient of two measures of kvb. What misses the target is bold.\n\n\
+         | work | suite | target | measured | | what limits it now |\n|---|---|---|---|---|---|\n",
+    );
+    for target in TARGETS {
+        let limit =
+            LIMITS.iter().find(|(work, _)| *work == target.work).map_or("", |found| found.1);
+        for suite in target.suites {
+            let (measured, state) = look(target, find(suite).unwrap_or(&[]));
+            let _ = writeln!(
+                text,
+                "| {} | {suite} | {} | {measured} | {state} | {limit} |",
+                target.work, target.goal
+            );
+        }
+    }
+    text
+}
+
+/// What was measured, and whether it meets the target.
+fn look(target: &Target, sets: &[Set]) -> (String, &'static str) {
+    let mut all: Vec<Option<Verdict>> = Vec::new();
+    for set in sets {
+        for test in target.tests {
+            let mut found = test.look(target.engine, set);
+            if sets.len() > 1 {
+                for verdict in found.iter_mut().flatten() {
+                    verdict.title = format!("{} keys, {}", count(set.keys()), verdict.title);
+                }
+            }
+            all.extend(found);
+        }
+    }
+    let is_whole = !all.is_empty() && all.iter().all(Option::is_some);
+    let verdicts: Vec<&Verdict> = all.iter().flatten().collect();
+    let state = match verdicts.iter().all(|verdict| verdict.is_met) {
+        // What is missed stays missed, whatever else there is to find.
+        false => "missed",
+        true if is_whole => "met",
+        true => "missing",
+    };
+    (shown(&verdicts), state)
+}
+
+/// All verdicts, with the title of each unless the one before has the same.
+fn shown(verdicts: &[&Verdict]) -> String {
+    let mut text = String::new();
+    let mut title = "";
+    for verdict in verdicts {
+        if !text.is_empty() {
+            text.push_str("; ");
+        }
+        if verdict.title != title {
+            let _ = write!(text, "{}: ", verdict.title);
+            title = &verdict.title;
+        }
+        let _ = match verdict.is_met {
+            true => write!(text, "{}", verdict.text),
+            false => write!(text, "**{}**", verdict.text),
+        };
+    }
+    text
+}
+
+impl Test {
+    /// What comes of it: several if several engines are named, nothing where something is missing.
+    fn look(&self, engine: &str, set: &Set) -> Vec<Option<Verdict>> {
+        match *self {
+            Test::Times(name, [], least) => vec![against_best(engine, set, name, least)],
+            Test::Times(name, others, least) => {
+                let against = |other: &&str| {
+                    let theirs = set.median(other, name)?;
+                    against(engine, set, name, (other, theirs), least)
+                };
+                others.iter().map(against).collect()
+            }
+            Test::Least(first, second, least) => {
+                vec![quotient(engine, set, first, second, |found| found >= least)]
+            }
+            Test::Most(first, second, most) => {
+                vec![quotient(engine, set, first, second, |found| found <= most)]
+            }
+            Test::AtMost(name, most) => vec![at_most(engine, set, name, most)],
+            Test::Tail(tail, median, raw) => vec![below_tail(engine, set, [tail, median, raw])],
+            Test::Memory => vec![memory(engine, set)],
+        }
+    }
+}
+
+fn against_best(engine: &str, set: &Set, name: &str, least: f64) -> Option<Verdict> {
+    let (peer, best) = best_peer(&set.results, measure::find(name)?)?;
+    against(engine, set, name, (&format!("the best peer, {peer}"), best), least)
+}
+
+fn against(
+    engine: &str,
+    set: &Set,
+    name: &str,
+    (other, theirs): (&str, f64),
+    least: f64,
+) -> Option<Verdict> {
+    let measure = measure::find(name)?;
+    let times = times(set.median(engine, name)?, theirs, measure.better)?;
+    let text = format!("{times:.2} of {other}");
+    Some(Verdict { title: measure.title.to_owned(), text, is_met: times >= least })
+}
+
+fn quotient(
+    engine: &str,
+    set: &Set,
+    first: &str,
+    second: &str,
+    is_met: impl Fn(f64) -> bool,
+) -> Option<Verdict> {
+    let found = set.median(engine, first)? / set.median(engine, second)?;
+    let (first, second) = (measure::find(first)?.title, measure::find(second)?.title);
+    let text = format!("{found:.2} of \"{second}\"");
+    let verdict = || Verdict { title: first.to_owned(), text, is_met: is_met(found) };
+    found.is_finite().then(verdict)
+}
+
+fn at_most(engine: &str, set: &Set, name: &str, most: f64) -> Option<Verdict> {
+    let found = set.median(engine, name)?;
+    let title = measure::find(name)?.title.to_owned();
+    Some(Verdict { title, text: short(found), is_met: found <= most })
+}
+
+fn below_tail(engine: &str, set: &Set, [tail, median, raw]: [&str; 3]) -> Option<Verdict> {
+    let found = set.median(engine, tail)?;
+    let most = TAIL_TIMES * set.median(engine, median)? + set.median(engine, raw)?;
+    let title = measure::find(tail)?.title.to_owned();
+    let text = format!("{}, allowed {}", short(found), short(most));
+    Some(Verdict { title, text, is_met: found <= most })
+}
+
+fn memory(engine: &str, set: &Set) -> Option<Verdict> {
+    let found = set.median(engine, "anon_mb")?;
+    let most = (MEMORY_PER_KEY * set.keys() as f64 + MEMORY_BASE) / 1e6;
+    let title = measure::find("anon_mb")?.title.to_owned();
+    let text = format!("{}, allowed {}", short(found), short(most));
+    Some(Verdict { title, text, is_met: found <= most })
+}
