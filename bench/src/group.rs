@@ -17,9 +17,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// Makes a group of so many bytes below `above`, or below the top if this process is there.
-    ///
-    /// A process that somebody has put into a group is not taken out of it unasked.
+    /// Makes a group of so many bytes below `above`, or below the one that this process is in: what
+    /// that one limits stays limited.
     pub fn new(above: Option<&Path>, limit: u64) -> Result<Self> {
         let above = match above {
             Some(above) => above.to_owned(),
@@ -65,7 +64,7 @@ pub fn enter(door: &Path) -> Result<()> {
     entered.with_context(|| format!("enter {}", door.display()))
 }
 
-/// The group that this process is in, if it is the top one.
+/// The group that this process is in.
 fn own() -> Result<PathBuf> {
     let groups = fs::read_to_string("/proc/self/cgroup")?;
     let fields = |line: &str| {
@@ -82,8 +81,5 @@ fn own() -> Result<PathBuf> {
         (None, Some((_, path))) => (path, PathBuf::from(TOP)),
         (None, None) => bail!("there are no memory groups"),
     };
-    if path != "/" {
-        bail!("this process is in the group {path}; --cgroup says where one may be made");
-    }
-    Ok(top)
+    Ok(top.join(path.trim_start_matches('/')))
 }

@@ -52,8 +52,7 @@ kvb-bench [--keys 1000000] [--rounds 3] [--engines a,b,c] [--workloads a,b,c] [-
   --seconds    how long put-latency puts and mixed commits
   --value      bytes of a value; from 16384 on, batches and blocks are of 20 records, not 1000
   --cache      bytes for every engine that has a cache
-  --cgroup     a control group below which limited may make its own; needed unless this process is in
-               the top group";
+  --cgroup     the control group below which limited makes its own (default: the one of this process)";
 
 /// What this process is.
 enum Role {

@@ -33,9 +33,13 @@ const CHUNK: usize = 1024;
 /// Fresh records written before the kill: this part of the keys, but no more than the second.
 const FRESH_PART: usize = 5;
 const FRESH_MAX: usize = 200_000;
+/// Puts of each thread at least: fewer would measure how threads start.
+const PUTS_MIN: usize = 100;
 /// Threads that put at once.
 const WRITERS: [(usize, &str); 3] =
     [(1, "writers1_per_s"), (8, "writers8_per_s"), (32, "writers32_per_s")];
+/// Most gets off the clock for the sake of looking up every key.
+const WARM_MAX: usize = 50_000;
 /// Records looked up, off the clock, where a sample is enough.
 const SAMPLE: usize = 1000;
 
@@ -109,7 +113,7 @@ impl Plan {
     /// Records that `measure` makes at most.
     fn records_max(&self) -> usize {
         let writers: usize =
-            WRITERS.iter().map(|(threads, _)| threads * (self.puts / threads).max(10)).sum();
+            WRITERS.iter().map(|(threads, _)| threads * (self.puts / threads).max(PUTS_MIN)).sum();
         self.keys + self.puts + writers + self.blocks * batch()
     }
 
@@ -299,7 +303,7 @@ impl<'a> Run<'a> {
     fn writers<E: Engine>(&mut self, engine: &E) -> Result<()> {
         for (threads, name) in WRITERS {
             self.plan.say(&format!("{threads} writers"));
-            let each = (self.plan.puts / threads).max(10);
+            let each = (self.plan.puts / threads).max(PUTS_MIN);
             let parts: Vec<Vec<Record>> = (0..threads).map(|_| self.live.create(each)).collect();
             let start = Instant::now();
             let done: Result<Vec<()>> = std::thread::scope(|scope| {
@@ -343,8 +347,10 @@ impl<'a> Run<'a> {
         for (workload, threads) in [("get", 1), ("get2", 2)] {
             if plan.wants(workload) {
                 plan.say(workload);
-                // One pass off the clock fills the caches of those who have one.
-                self.hits(engine, Gets { count: plan.gets.div_ceil(4), threads: 1 })?;
+                // Some off the clock fill the caches of those who have one. Few keys are all looked
+                // up, because some engines check long values when they are first read.
+                let count = plan.gets.div_ceil(4).max(WARM_MAX.min(4 * plan.keys));
+                self.hits(engine, Gets { count, threads: 1 })?;
                 let per_s = self.hits(engine, Gets { count: plan.gets, threads })?;
                 self.set(&format!("{workload}_per_s"), per_s);
             }

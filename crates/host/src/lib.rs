@@ -15,6 +15,7 @@ mod locks;
 mod map;
 mod memory;
 mod pin;
+mod prefetch;
 mod sim;
 mod words;
 
@@ -25,5 +26,6 @@ pub use file::{FileDir, FileDisk};
 pub use map::{Board, Mapping};
 pub use memory::{MemoryDir, MemoryDisk};
 pub use pin::Pin;
+pub use prefetch::prefetch;
 pub use sim::{Fault, Keep, Op, Point, Points, SimDir, SimDisk, Trace};
 pub use words::Words;

@@ -1,5 +1,6 @@
 //! Mapped memory: lending a file's bytes without copying them, and sharing words with other
-//! processes. Other `unsafe` of the crate is one system call in `locks` and one slice in `words`.
+//! processes. Other `unsafe` of the crate: a system call in `locks`, a slice in `words`, an instruction in
+//! `prefetch`.
 //!
 //! Two kinds of memory stand behind a [`Mapping`]: a shared, read-only mapping of a file, and a
 //! [`Region`], anonymous memory that plays the file for the disks that live in memory. A [`Board`]

@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use arc_swap::ArcSwap;
 use host::{Disk, Env};
 
+use crate::ahead::Pace;
 use crate::book;
 use crate::bulletin::Bulletin;
 use crate::clock::Clock;
@@ -105,6 +106,7 @@ pub(crate) fn assemble(
         copied_bytes: AtomicU64::new(0),
         rebuilds: AtomicU64::new(0),
         throttle: Throttle::default(),
+        pace: Pace::default(),
         group_bytes: AtomicU64::new(0),
         dead_max: AtomicU64::new(DEAD_MAX_MIN),
         unreadable: Mutex::default(),

@@ -12,6 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use arc_swap::ArcSwap;
 use host::{Disk, Env};
 
+use crate::ahead::Pace;
 use crate::bulletin::Bulletin;
 use crate::clock::Clock;
 use crate::codec::Codec;
@@ -188,6 +189,7 @@ pub(crate) struct Core {
     /// How often the index was given up and made of all runs. Changed under the keeper's lock.
     pub(crate) rebuilds: AtomicU64,
     pub(crate) throttle: Throttle,
+    pub(crate) pace: Pace,
     /// Bytes of a group of batches lately: of the largest, less and less as others follow.
     pub(crate) group_bytes: AtomicU64,
     /// Bytes that may die in the log before the next image; the keeper goes by how long the log is.

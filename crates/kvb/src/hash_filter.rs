@@ -27,6 +27,14 @@ impl HashFilter {
         }
     }
 
+    /// Loads what a hash is looked up in into the cache.
+    #[inline]
+    pub(crate) fn touch(&self, slot_hash: u64) {
+        if let Some(word) = self.words.get(filter::probe(slot_hash, self.words.len()).word) {
+            host::prefetch(word);
+        }
+    }
+
     /// False if the hash was never added.
     #[inline]
     pub(crate) fn may_contain(&self, slot_hash: u64) -> bool {

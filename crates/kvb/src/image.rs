@@ -21,6 +21,8 @@ use crate::page_set::PageSet;
 use crate::sealed::Sealed;
 use crate::slot_filter::SlotFilter;
 
+/// Pages that are read at once where all are.
+const READ_AHEAD: u64 = 256;
 /// How many slots are looked at in turn before halving.
 const IN_TURN: u64 = 32;
 
@@ -66,11 +68,16 @@ impl Digest {
         Digest { filter: SlotFilter::new(slot_count), liveness: Liveness::new(file_bytes, keys) }
     }
 
-    /// Adds a slot; only one thread may do this, and nobody asks yet.
+    /// Adds a slot; only one thread may do this, and nobody asks yet. Its record is to be added a little later.
     #[inline]
     pub(crate) fn add(&self, slot_hash: u64, paddr: u64) {
         self.filter.add(slot_hash);
-        self.liveness.add(paddr);
+        self.liveness.touch(paddr);
+    }
+
+    /// Adds the records that slots name. They lie anywhere, so what they need was asked for before.
+    pub(crate) fn add_records(&self, paddrs: &[u64]) {
+        paddrs.iter().for_each(|paddr| self.liveness.add(*paddr));
     }
 }
 
@@ -146,17 +153,22 @@ impl Image {
             return Ok(false);
         }
         let digest = Digest::new(self.slot_count(), log.len(), self.place.used);
+        let mut named = Vec::new();
         for page in 0..self.place.page_count() {
             if page % 64 == 0 && !go_on() {
                 return Ok(false);
             }
+            self.prefetch_from(log, page);
             for slot in index_page::slots(self.page(log, page)?, 0) {
                 let (hash, paddr) = index_page::read_slot(slot);
                 if hash > SENTINEL {
                     digest.add(hash, paddr);
+                    named.push(paddr);
                     visit(paddr);
                 }
             }
+            digest.add_records(&named);
+            named.clear();
         }
         self.set_digest(digest);
         Ok(true)
@@ -193,8 +205,19 @@ impl Image {
     ) -> Result<ChunksExact<'a, u8>> {
         let position = position & self.slot_mask;
         let in_page = position & ((1 << self.slot_shift) - 1);
-        let page = self.page(log, position >> self.slot_shift)?;
+        let page = position >> self.slot_shift;
+        self.prefetch_from(log, page);
+        let page = self.page(log, page)?;
         Ok(index_page::slots(page, usize::try_from(in_page).expect("in a page")))
+    }
+
+    /// Asks the system for the pages behind this one, for those who go through all of them.
+    fn prefetch_from(&self, log: &Log, page: u64) {
+        if page.is_multiple_of(READ_AHEAD) && !self.is_void {
+            let pages = READ_AHEAD.min(self.place.page_count() - page);
+            let at = self.geometry.paddr(self.place.first_page() + page);
+            log.prefetch(at, usize::try_from(self.geometry.paddr(pages)).unwrap_or(usize::MAX));
+        }
     }
 
     /// The page of the file that a record is in.
@@ -324,16 +347,36 @@ impl Image {
         }
     }
 
-    /// Loads the home of a hash into the cache.
+    /// Loads the home of a hash into the cache, and the filter's word.
     #[inline]
-    pub(crate) fn touch(&self, log: &Log, hash: u64) -> u64 {
+    pub(crate) fn touch(&self, log: &Log, hash: u64) {
         if self.is_void {
-            return 0;
+            return;
+        }
+        if let Some(digest) = self.digest.get() {
+            digest.filter.touch(hash);
         }
         let (page, in_page) = self.home_slot(hash);
+        let header = u64::try_from(IndexPageHeader::SIZE).expect("28");
         let slot = u64::try_from(IndexSlot::SIZE).expect("16");
-        let at = self.geometry.paddr(page) + in_page * slot;
-        log.bytes(at, 1).and_then(<[u8]>::first).map_or(0, |byte| u64::from(*byte))
+        log.touch(self.geometry.paddr(page) + header + in_page * slot);
+    }
+
+    /// Where the page of a hash's home is, and how long, unless the filter knows that the hash is not there.
+    pub(crate) fn page_range(&self, hash: u64) -> Option<(u64, usize)> {
+        let is_absent = self.digest.get().is_some_and(|digest| !digest.filter.may_contain(hash));
+        let at = self.geometry.paddr(self.home_slot(hash).0);
+        (!self.is_void && !is_absent).then(|| (at, self.geometry.page_len()))
+    }
+
+    /// Where the first record of a hash is, if that stands within a few slots of a page that was checked.
+    #[inline]
+    pub(crate) fn peek(&self, log: &Log, hash: u64) -> Option<u64> {
+        if self.digest.get().is_some_and(|digest| !digest.filter.may_contain(hash)) {
+            return None;
+        }
+        let first = self.first_of(log, hash).ok()??;
+        Some(self.slot(log, first).ok()?.record_paddr.get())
     }
 
     /// True if the image holds any key with this hash.

@@ -22,6 +22,9 @@ const SLICE: usize = 128 << 10;
 /// Bytes written before they are synced, so that no commit's sync has to carry more of them.
 const DIRTY_MAX: u64 = 4 << 20;
 
+/// Records of which the digest is told together.
+const AHEAD: usize = 64;
+
 /// Builds an image in an extent.
 pub(crate) struct ImageBuilder<'a> {
     core: &'a Core,
@@ -42,6 +45,8 @@ pub(crate) struct ImageBuilder<'a> {
     synced_page: u64,
     spilled: Vec<(u64, u64)>,
     digest: Digest,
+    /// Records named since the digest was told.
+    named: Vec<u64>,
 }
 
 impl<'a> ImageBuilder<'a> {
@@ -71,6 +76,7 @@ impl<'a> ImageBuilder<'a> {
             slice_page: 0,
             synced_page: 0,
             spilled: Vec::new(),
+            named: Vec::with_capacity(AHEAD),
             digest: Digest::new(slots_per_page * (extent.page_count - 1), core.log.len(), keys),
         }
     }
@@ -93,6 +99,10 @@ impl<'a> ImageBuilder<'a> {
     pub(crate) fn push(&mut self, hash: u64, paddr: u64) -> Result<()> {
         self.used += 1;
         self.digest.add(hash, paddr);
+        self.named.push(paddr);
+        if self.named.len() >= AHEAD {
+            self.note_named();
+        }
         let position = self.home(hash).max(self.next);
         self.next = position + 1;
         if position >= self.slot_count() {
@@ -104,6 +114,11 @@ impl<'a> ImageBuilder<'a> {
         }
         self.set(position, hash, paddr);
         Ok(())
+    }
+
+    fn note_named(&mut self) {
+        self.digest.add_records(&self.named);
+        self.named.clear();
     }
 
     fn set(&mut self, position: u64, hash: u64, paddr: u64) {
@@ -155,6 +170,7 @@ impl<'a> ImageBuilder<'a> {
             self.finish_page()?;
         }
         self.write_slice()?;
+        self.note_named();
         self.wrap()?;
         Ok((self.used, self.digest))
     }

@@ -39,8 +39,9 @@ pub(crate) const RESERVE: usize = 4;
 const OUTGROWN: u64 = 4;
 /// A smaller free extent is not worth an output of compaction.
 pub(crate) const OUTPUT_PAGES_MIN: u64 = 4;
-/// Groups of batches a log extent should hold.
+/// Groups of batches a log extent should hold, and bytes it may have for that however short the log is.
 const GROUPS: u64 = 4;
+const FIRST_BYTES: u64 = 256 << 10;
 /// Smallest log extent after the first, in bytes.
 const SEGMENT_BYTES_MIN: u64 = 16 << 10;
 /// Most a file grows at once, in bytes, beside what is asked for.
@@ -145,17 +146,23 @@ impl Keeper {
         core.dead_max.store(dead.max(DEAD_MAX_MIN), Ordering::Relaxed);
     }
 
-    /// Pages the next log extent should have: a sixteenth of the log, within limits. Groups of batches as they come now should fit, and
-    /// several once the log is long enough for that: every segment a group fills costs syncs.
+    /// Pages the next log extent should have: a sixteenth of the log, within limits. While next to nothing of the log is dead, up to an
+    /// eighth if groups of batches as they come now need that: every segment that they fill costs syncs, and there is nothing
+    /// to compact.
     pub(crate) fn next_segment_pages(&self, core: &Core) -> u64 {
         let geometry = core.geometry();
-        let log_pages: u64 =
-            self.segments.values().map(|kept| u64::from(kept.entry.data_page_count.get())).sum();
+        let (mut log_pages, mut dead) = (0, 0);
+        for kept in self.segments.values() {
+            log_pages += u64::from(kept.entry.data_page_count.get());
+            dead += kept.entry.dead_bytes.get() + kept.entry.delete_bytes.get();
+        }
         let least = geometry.pages(SEGMENT_BYTES_MIN).max(4);
-        let group_bytes = core.group_bytes.load(Ordering::Relaxed);
-        let group = geometry.pages(group_bytes.saturating_add(group_bytes / 4));
-        let groups = (GROUPS * group).min((log_pages / 4).max(group));
-        let wanted = (log_pages / 16).max(groups).max(1).next_power_of_two();
+        let mut wanted = log_pages / 16;
+        if dead <= geometry.paddr(log_pages) / 64 {
+            let groups = geometry.pages(GROUPS * core.group_bytes.load(Ordering::Relaxed));
+            wanted = groups.clamp(wanted, (log_pages / 8).max(geometry.pages(FIRST_BYTES)));
+        }
+        let wanted = wanted.max(1).next_power_of_two();
         wanted.clamp(least, core.fixed.segment_page_max.max(least))
     }
 

@@ -277,7 +277,7 @@ impl<'a, R: Held<'a>> KeyMerge<'a, R> {
             let Some(cursor) = self.cursors.get_mut(index) else { return };
             let Some(step) = cursor.step(log, image, self.is_reverse) else { return };
             if !self.is_reverse {
-                std::hint::black_box(cursor.touch_ahead(log));
+                cursor.touch_ahead(log);
             }
             let bits = if cursor.has_bits { self.image.liveness() } else { None };
             if !step.is_delete && bits.is_some_and(|bits| !bits.may_be_live(step.paddr)) {
@@ -343,10 +343,11 @@ impl<R> Cursor<'_, R> {
 
     /// Loads a record that comes a little later into the cache.
     #[inline]
-    fn touch_ahead(&self, log: &Log) -> Option<u8> {
-        let part = self.level.parts.get(self.part)?;
-        let paddr = part.paddr(log, self.next + AHEAD)?;
-        log.bytes(paddr, 1)?.first().copied()
+    fn touch_ahead(&self, log: &Log) {
+        let part = self.level.parts.get(self.part);
+        if let Some(paddr) = part.and_then(|part| part.paddr(log, self.next + AHEAD)) {
+            log.touch(paddr);
+        }
     }
 
     #[inline]

@@ -22,6 +22,7 @@
 //! The log is the truth: values are read where they were appended, through a mapping of the file. The index is an
 //! immutable hash table on disk plus recent changes in memory, and can always be rebuilt from the log.
 
+mod ahead;
 mod assemble;
 mod background;
 mod backup;

@@ -42,6 +42,14 @@ impl Liveness {
         }
     }
 
+    /// Loads the word of a record into the cache.
+    #[inline]
+    pub(crate) fn touch(&self, paddr: u64) {
+        if let (Some(word), _) = self.place(paddr) {
+            host::prefetch(word);
+        }
+    }
+
     /// False if the record at `paddr` was never marked.
     #[inline]
     pub(crate) fn may_be_live(&self, paddr: u64) -> bool {

@@ -97,6 +97,23 @@ impl Log {
         self.mappings.get(self.current.load(Ordering::Acquire))?.get()?.bytes(offset, len)
     }
 
+    /// Loads the cache line at a byte.
+    #[inline]
+    pub(crate) fn touch(&self, offset: u64) {
+        if let Some(byte) = self.bytes(offset, 1).and_then(<[u8]>::first) {
+            host::prefetch(byte);
+        }
+    }
+
+    /// Asks the system to have bytes of the file in memory soon, fewer if it ends before.
+    pub(crate) fn prefetch(&self, offset: u64, len: usize) {
+        let mapping = self.mappings.get(self.current.load(Ordering::Acquire));
+        if let Some(mapping) = mapping.and_then(OnceLock::get) {
+            let room = mapping.valid_len().saturating_sub(offset);
+            mapping.prefetch(offset, len.min(usize::try_from(room).unwrap_or(usize::MAX)));
+        }
+    }
+
     /// Bytes of the file, fewer if it ends before.
     pub(crate) fn bytes_at_most(&self, offset: u64, len: u64) -> Option<&[u8]> {
         let len = len.min(self.len().checked_sub(offset)?);

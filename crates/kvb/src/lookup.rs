@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use arc_swap::Guard;
 use zerocopy::IntoBytes;
 
+use crate::ahead::AHEAD;
 use crate::core::Core;
 use crate::error::{Corrupt, Error, Result, What};
 use crate::format::record::ENC_RAW;
@@ -45,18 +46,35 @@ impl Core {
         let view = self.view.load_full();
         let mut values = Vec::with_capacity(keys.len());
         let mut hits = 0;
-        for key in keys {
-            let key = key.as_ref();
-            let hash = self.hash.slot_hash(key);
-            let sight = Sight::Latest(&self.published);
-            let found = view.find(&self.log, hash, key, sight)?;
-            let found = found.filter(|record| !self.is_expired(record));
-            hits += u64::from(found.is_some());
-            let pin = || Pin::Shared { _view: Arc::clone(&view) };
-            values.push(found.map(|record| self.value(record, pin())).transpose()?);
+        let mut hashes = Vec::with_capacity(keys.len().min(AHEAD));
+        for keys in keys.chunks(AHEAD) {
+            hashes.clear();
+            hashes.extend(keys.iter().map(|key| self.hash.slot_hash(key.as_ref())));
+            let start = self.look_ahead(&view, &hashes);
+            for (key, hash) in keys.iter().zip(&hashes) {
+                let sight = Sight::Latest(&self.published);
+                let found = view.find(&self.log, *hash, key.as_ref(), sight)?;
+                let found = found.filter(|record| !self.is_expired(record));
+                hits += u64::from(found.is_some());
+                let pin = || Pin::Shared { _view: Arc::clone(&view) };
+                values.push(found.map(|record| self.value(record, pin())).transpose()?);
+            }
+            self.pace.note(keys.len(), self.env.monotonic_ns().saturating_sub(start));
         }
         self.counters.got(u64::try_from(keys.len()).unwrap_or(0), hits);
         Ok(values)
+    }
+
+    /// Loads what lookups of some hashes will need, and tells when that began.
+    pub(crate) fn look_ahead(&self, view: &View, hashes: &[u64]) -> u64 {
+        let start = self.env.monotonic_ns();
+        if hashes.len() > 1 {
+            if self.pace.is_slow() {
+                view.prefetch(&self.log, hashes);
+            }
+            view.touch(&self.log, hashes);
+        }
+        start
     }
 
     #[inline]

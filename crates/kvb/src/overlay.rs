@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
+use host::prefetch;
 use siphasher::sip::SipHasher24;
 
 use crate::error::Result;
@@ -183,7 +184,9 @@ impl Overlay {
 
     /// A copy with at least this much room; the writer's way to grow, between commits.
     pub(crate) fn grown(&self, entries: usize) -> Overlay {
-        let grown = Overlay::with_room(entries.max(self.room() * 2), self.secret);
+        // While it is small by more at once: every time all entries are placed again.
+        let times = if self.room() < SMALL { 8 } else { 2 };
+        let grown = Overlay::with_room(entries.max(self.room() * times), self.secret);
         for at in 0..self.slot_count {
             let (hash, entry) = self.slot(at);
             if hash != 0 {
@@ -389,16 +392,30 @@ impl Overlay {
 
     /// Loads the home of a hash into the cache; a batch does this for all its keys first.
     #[inline]
-    pub(crate) fn touch(&self, hash: u64) -> u64 {
-        self.slots.get(2 * self.home(hash)).map_or(0, |slot| slot.load(Ordering::Relaxed))
+    pub(crate) fn touch(&self, hash: u64) {
+        if let Some(slot) = self.slots.get(2 * self.home(hash)) {
+            prefetch(slot);
+        }
+        self.filter.touch(hash);
+    }
+
+    /// The entry in a hash's home, if it is of the hash.
+    #[inline]
+    pub(crate) fn peek(&self, hash: u64) -> Option<u64> {
+        if !self.filter.may_contain(hash) {
+            return None;
+        }
+        let (found, entry) = self.slot(self.home(hash));
+        (found == hash).then_some(entry)
     }
 
     /// Loads the record that a hash's home names, which will be compared with the next one of its key.
     #[inline]
-    pub(crate) fn touch_named(&self, log: &Log, hash: u64) -> u64 {
+    pub(crate) fn touch_named(&self, log: &Log, hash: u64) {
         let (found, entry) = self.slot(self.home(hash));
-        let record = (found == hash).then(|| log.bytes(entry & !DELETE_BIT, 1)).flatten();
-        record.and_then(<[u8]>::first).map_or(0, |byte| u64::from(*byte))
+        if found == hash {
+            log.touch(entry & !DELETE_BIT);
+        }
     }
 
     /// Writer only: names a record unless a newer one of its key has an entry. There must be room. The record was

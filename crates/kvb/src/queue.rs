@@ -4,7 +4,7 @@
 //! first who queued meanwhile. A leader waits for company only if the last group had some, and at most a quarter of
 //! the last sync, so a lone writer is never delayed.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use crate::batch::Batch;
@@ -16,12 +16,18 @@ use crate::options::Durability;
 const GROUP_MAX: usize = 256;
 /// Longest wait for company.
 const WAIT_MAX_NS: u64 = 4_000_000;
+/// Syncs that take longer than this are slept through. Waking up takes tens of microseconds, which shorter ones are not worth.
+const SLEEP_NS: u64 = 250_000;
+/// Most times that somebody who waits gives way before it sleeps, whatever the clock says.
+const YIELDS_MAX: usize = 10_000;
 
 /// Commits waiting for a leader.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
     last_sync_ns: AtomicU64,
+    /// How many wait, for a leader to look at without the lock.
+    waiting: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -52,8 +58,15 @@ impl Drop for Waiter {
 /// Where a queued commit waits for what becomes of it.
 #[derive(Debug, Default)]
 struct Seat {
-    outcome: Mutex<Option<Outcome>>,
+    is_ready: AtomicBool,
+    state: Mutex<Seated>,
     ready: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Seated {
+    outcome: Option<Outcome>,
+    is_asleep: bool,
 }
 
 #[derive(Debug)]
@@ -64,17 +77,31 @@ enum Outcome {
 
 impl Seat {
     fn give(&self, outcome: Outcome) {
-        *lock(&self.outcome) = Some(outcome);
-        self.ready.notify_one();
+        let mut state = lock(&self.state);
+        state.outcome = Some(outcome);
+        let is_asleep = state.is_asleep;
+        drop(state);
+        self.is_ready.store(true, Ordering::Release);
+        if is_asleep {
+            self.ready.notify_one();
+        }
     }
 
-    fn wait(&self) -> Outcome {
-        let mut outcome = lock(&self.outcome);
-        loop {
-            match outcome.take() {
-                Some(outcome) => return outcome,
-                None => outcome = self.ready.wait(outcome).expect("no panic while seated"),
+    /// Waits, at first awake, as long as `stays_awake` says so.
+    fn wait(&self, stays_awake: impl Fn() -> bool) -> Outcome {
+        for _ in 0..YIELDS_MAX {
+            if self.is_ready.load(Ordering::Acquire) || !stays_awake() {
+                break;
             }
+            std::thread::yield_now();
+        }
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(outcome) = state.outcome.take() {
+                return outcome;
+            }
+            state.is_asleep = true;
+            state = self.ready.wait(state).expect("no panic while seated");
         }
     }
 }
@@ -96,6 +123,12 @@ impl Queue {
     pub(crate) fn synced_in(&self, nanos: u64) {
         self.last_sync_ns.store(nanos, Ordering::Relaxed);
     }
+
+    /// How long to wait awake: for a few syncs, if they are short.
+    fn awake_ns(&self) -> u64 {
+        let sync = self.last_sync_ns.load(Ordering::Relaxed);
+        if sync <= SLEEP_NS { 4 * sync } else { 0 }
+    }
 }
 
 impl Core {
@@ -110,6 +143,7 @@ impl Core {
             if state.is_led {
                 let seat = Arc::new(Seat::default());
                 state.waiting.push(Waiter { batch, durability, seat: Arc::clone(&seat) });
+                self.queue.waiting.store(state.waiting.len(), Ordering::Release);
                 seat
             } else {
                 state.is_led = true;
@@ -119,7 +153,9 @@ impl Core {
                 return result;
             }
         };
-        match seat.wait() {
+        let start = self.env.monotonic_ns();
+        let limit = self.queue.awake_ns();
+        match seat.wait(|| self.env.monotonic_ns().saturating_sub(start) < limit) {
             Outcome::Done(result) => result,
             Outcome::Lead => {
                 let result = self.lead_group(&seat);
@@ -184,16 +220,17 @@ impl Core {
     /// Takes what is queued, after a short wait if the last group was larger than what is here now.
     fn gather(&self, own: usize) -> Vec<Waiter> {
         let mut state = lock(&self.queue.state);
-        if state.last_group > 1 && state.waiting.len() + own < state.last_group {
+        let wanted = state.last_group;
+        if wanted > 1 && state.waiting.len() + own < wanted {
+            drop(state);
             let limit = (self.queue.last_sync_ns.load(Ordering::Relaxed) / 4).min(WAIT_MAX_NS);
             let start = self.env.monotonic_ns();
-            while state.waiting.len() + own < state.last_group
+            while self.queue.waiting.load(Ordering::Acquire) + own < wanted
                 && self.env.monotonic_ns().saturating_sub(start) < limit
             {
-                drop(state);
                 std::thread::yield_now();
-                state = lock(&self.queue.state);
             }
+            state = lock(&self.queue.state);
         }
         let mut bytes = 0;
         let limit = self.geometry().paddr(self.fixed.segment_page_max);
@@ -204,7 +241,9 @@ impl Core {
         let count = state.waiting.iter().take(GROUP_MAX).map(fits).take_while(|fits| *fits).count();
         // A batch that is over the limit alone goes alone.
         let count = if own == 0 { count.max(1).min(state.waiting.len()) } else { count };
-        state.waiting.drain(..count).collect()
+        let taken = state.waiting.drain(..count).collect();
+        self.queue.waiting.store(state.waiting.len(), Ordering::Release);
+        taken
     }
 
     fn hand_lead_on(&self, group: usize) {

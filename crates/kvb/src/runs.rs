@@ -60,7 +60,10 @@ impl<'a> SideData<'a> {
             u64::from(entry.meta_page_count.get()),
         );
         let at = geometry.paddr(side.start_page);
-        let extent = log.bytes(at, usize::try_from(geometry.paddr(side.page_count)).ok()?)?;
+        let len = usize::try_from(geometry.paddr(side.page_count)).ok()?;
+        // All of it is about to be read, whoever may have told the system that nothing is read in order.
+        log.prefetch(at, len);
+        let extent = log.bytes(at, len)?;
         let meta = Meta::decode(extent, meta::KIND_SIDE, uuid)?;
         let is_own = meta.head.id.get() == entry.seg_id.get()
             && meta.head.seqno.get() == entry.base_seqno.get()

@@ -39,6 +39,14 @@ impl SlotFilter {
         }
     }
 
+    /// Loads what a hash is looked up in into the cache.
+    #[inline]
+    pub(crate) fn touch(&self, slot_hash: u64) {
+        if let (Some(word), _) = self.probe(slot_hash) {
+            host::prefetch(word);
+        }
+    }
+
     /// False if the hash was never added.
     #[inline]
     pub(crate) fn may_contain(&self, slot_hash: u64) -> bool {

@@ -81,6 +81,9 @@ pub(crate) fn scan(
         if segment.base_seqno != tail.next_seqno {
             break;
         }
+        let start = geometry.paddr(segment.extent.start_page);
+        let len = geometry.paddr(segment.extent.page_count);
+        log.prefetch(start, usize::try_from(len).unwrap_or(usize::MAX));
         walk(log, geometry, segment, index, limit, &mut tail, &mut cut);
         tail.stopped_at = segment.end_paddr(geometry);
         walked = index + 1;

@@ -32,6 +32,9 @@ use crate::view::{Segments, View};
 /// Overlay entries whose home slots are loaded ahead together.
 const AHEAD: usize = 32;
 
+/// Bytes of records up to which a copy is cheaper than a write of their own.
+const PENDING_MAX: usize = 32 << 10;
+
 /// Entries of scratch memory kept from one group to the next.
 const CHANGES_KEPT: usize = 64 << 10;
 
@@ -47,6 +50,9 @@ pub(crate) struct Writer {
     pub(crate) changes: Vec<(u64, u64)>,
     /// Scratch: ranges written by the group.
     written: Vec<(u64, u64)>,
+    /// Scratch: records of small batches that are written together, and where they go.
+    pending: Vec<u8>,
+    pending_at: u64,
     /// Segments the group filled.
     pub(crate) filled: Vec<Segment>,
     /// Segments the group filled and handed over already, because it is larger than one.
@@ -81,6 +87,8 @@ impl Writer {
             unsynced: false,
             changes: Vec::new(),
             written: Vec::new(),
+            pending: Vec::new(),
+            pending_at: 0,
             filled: Vec::new(),
             handed_over: Vec::new(),
         }
@@ -111,7 +119,7 @@ impl Core {
     /// Only the one who holds the writer does this.
     fn note_group(&self, bytes: u64) {
         let before = self.group_bytes.load(Ordering::Relaxed);
-        self.group_bytes.store(bytes.max(before - before / 64), Ordering::Relaxed);
+        self.group_bytes.store(bytes.max(before - before.div_ceil(8)), Ordering::Relaxed);
     }
 
     fn demand(&self, batches: &[Batch]) -> Demand {
@@ -136,6 +144,7 @@ impl Core {
         writer.changes.clear();
         writer.changes.shrink_to(CHANGES_KEPT);
         writer.written.clear();
+        writer.pending.clear();
         writer.handed_over.clear();
         if demand.is_big {
             self.roll(writer);
@@ -153,6 +162,7 @@ impl Core {
                 other => other,
             })?;
         }
+        self.write_pending(writer)?;
         self.make_durable(writer, durability)?;
         self.publish(writer)?;
         let oversized = |segment: &Segment| segment.extent.page_count > self.fixed.segment_page_max;
@@ -180,6 +190,7 @@ impl Core {
         while !rest.is_empty() {
             let first_len = record_len(rest)?;
             if !writer.active.as_ref().is_some_and(|active| active.fits(geometry, first_len)) {
+                self.write_pending(writer)?;
                 self.begin_segment(writer, rest.len(), first_len, demand, timestamp_ns)?;
             }
             let active = writer.active.as_mut().ok_or(Error::Invalid("no active segment"))?;
@@ -223,14 +234,50 @@ impl Core {
                 piece_len += len_usize;
             }
             let (piece, behind) = rest.split_at_mut(piece_len);
-            self.disk.write_at(start + piece_at, piece).map_err(Error::io("write the log"))?;
-            if let Some(unsealed) = &active.unsealed {
-                unsealed.reach(active.len);
-            }
-            // The header of a new segment is as undurable as its first records.
-            let from = if piece_at == active.header_len() { start } else { start + piece_at };
-            writer.written.push((from, start + active.len - from));
+            self.write_piece(writer, start + piece_at, piece)?;
             rest = behind;
+        }
+        Ok(())
+    }
+
+    /// Writes records at the end of the active segment, or puts them aside to be written with others.
+    fn write_piece(&self, writer: &mut Writer, at: u64, piece: &[u8]) -> Result<()> {
+        if piece.len() > PENDING_MAX {
+            self.write_pending(writer)?;
+            return self.write_records(writer, at, piece);
+        }
+        if writer.pending.is_empty() {
+            writer.pending_at = at;
+        }
+        writer.pending.extend_from_slice(piece);
+        if writer.pending.len() > PENDING_MAX { self.write_pending(writer) } else { Ok(()) }
+    }
+
+    /// Writes what was put aside.
+    fn write_pending(&self, writer: &mut Writer) -> Result<()> {
+        if writer.pending.is_empty() {
+            return Ok(());
+        }
+        let pending = std::mem::take(&mut writer.pending);
+        let result = self.write_records(writer, writer.pending_at, &pending);
+        writer.pending = pending;
+        writer.pending.clear();
+        result
+    }
+
+    fn write_records(&self, writer: &mut Writer, at: u64, records: &[u8]) -> Result<()> {
+        let active = writer.active.as_ref().ok_or(Error::Invalid("no active segment"))?;
+        self.disk.write_at(at, records).map_err(Error::io("write the log"))?;
+        let start = self.geometry().paddr(active.extent.start_page);
+        let end = at + u64::try_from(records.len()).unwrap_or(u64::MAX);
+        if let Some(unsealed) = &active.unsealed {
+            unsealed.reach(end - start);
+        }
+        // The header of a new segment is as undurable as its first records.
+        let from = if at == start + active.header_len() { start } else { at };
+        match writer.written.last_mut() {
+            Some((last, len)) if *last + *len == from => *len += end - from,
+            _ => writer.written.push((from, end - from)),
         }
         Ok(())
     }
@@ -390,13 +437,8 @@ impl Core {
         }
         for chunk in writer.changes.chunks(AHEAD) {
             // Independent loads first: their cache misses overlap.
-            let touched =
-                chunk.iter().fold(0, |sum: u64, (hash, _)| sum ^ view.active.touch(*hash));
-            std::hint::black_box(touched);
-            let touched = chunk
-                .iter()
-                .fold(0, |sum: u64, (hash, _)| sum ^ view.active.touch_named(&self.log, *hash));
-            std::hint::black_box(touched);
+            chunk.iter().for_each(|(hash, _)| view.active.touch(*hash));
+            chunk.iter().for_each(|(hash, _)| view.active.touch_named(&self.log, *hash));
             for &(hash, entry) in chunk {
                 view.active.set(&self.log, hash, entry, keep)?;
             }

@@ -1,0 +1,91 @@
+//! Looking up many keys at once: what each will need is loaded before the first is looked up.
+//!
+//! Waiting for memory, lookups one after the other wait for one cache line at a time; here the loads of all keys overlap.
+//! Waiting for the disk, the system is asked for the pages of all keys first. Asking costs a call even for what is in
+//! memory, so it is done only while lookups turn out to be slow.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::format::record::RecordHeader;
+use crate::image::Image;
+use crate::log::Log;
+use crate::overlay::DELETE_BIT;
+use crate::view::View;
+
+/// Keys looked up together. More would not fit the processor's queues for loads, nor most disks'.
+pub(crate) const AHEAD: usize = 32;
+/// Bytes of a record that are loaded: header, key, and some of the value.
+const NEAR: usize = 192;
+const LINE: usize = 64;
+/// Bytes of a record that the disk is asked for.
+const FAR: usize = 2048;
+/// Nanoseconds a key from which on lookups wait for the disk, and up to which they do not.
+const SLOW_NS: u64 = 10_000;
+const QUICK_NS: u64 = 2_000;
+
+/// Whether lookups have to wait for the disk.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    is_slow: AtomicBool,
+}
+
+impl Pace {
+    pub(crate) fn is_slow(&self) -> bool {
+        self.is_slow.load(Ordering::Relaxed)
+    }
+
+    /// So many lookups took so long.
+    pub(crate) fn note(&self, count: usize, nanos: u64) {
+        let each = nanos / u64::try_from(count.max(1)).unwrap_or(u64::MAX);
+        if each >= SLOW_NS {
+            self.is_slow.store(true, Ordering::Relaxed);
+        } else if each <= QUICK_NS && self.is_slow() {
+            self.is_slow.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+impl View {
+    /// Asks the system for the pages that lookups of these hashes will read.
+    pub(crate) fn prefetch(&self, log: &Log, hashes: &[u64]) {
+        for hash in hashes {
+            self.image.prefetch(log, *hash);
+        }
+        for hash in hashes {
+            for paddr in self.leads(log, *hash) {
+                log.prefetch(paddr, FAR);
+            }
+        }
+    }
+
+    /// Loads what lookups of these hashes will read.
+    pub(crate) fn touch(&self, log: &Log, hashes: &[u64]) {
+        for hash in hashes {
+            self.overlays().for_each(|overlay| overlay.touch(*hash));
+            self.image.touch(log, *hash);
+        }
+        for hash in hashes {
+            for paddr in self.leads(log, *hash) {
+                let lines = (paddr..).step_by(LINE).take(NEAR / LINE);
+                lines.for_each(|line| log.touch(line));
+            }
+        }
+    }
+
+    /// Where the records of a hash are, as far as a quick look tells.
+    fn leads(&self, log: &Log, hash: u64) -> impl Iterator<Item = u64> {
+        let named = self.overlays().find_map(|overlay| overlay.peek(hash));
+        named.map(|entry| entry & !DELETE_BIT).or_else(|| self.image.peek(log, hash)).into_iter()
+    }
+}
+
+const _: () = assert!(NEAR >= RecordHeader::SIZE);
+
+impl Image {
+    /// Asks the system for the page of a hash.
+    fn prefetch(&self, log: &Log, hash: u64) {
+        if let Some((at, len)) = self.page_range(hash) {
+            log.prefetch(at, len);
+        }
+    }
+}
