@@ -151,15 +151,18 @@ impl Keeper {
     /// to compact.
     pub(crate) fn next_segment_pages(&self, core: &Core) -> u64 {
         let geometry = core.geometry();
-        let (mut log_pages, mut dead) = (0, 0);
+        let (mut log_pages, mut dead) = (0, 0_u64);
         for kept in self.segments.values() {
             log_pages += u64::from(kept.entry.data_page_count.get());
-            dead += kept.entry.dead_bytes.get() + kept.entry.delete_bytes.get();
+            // Somebody may have forged them.
+            dead = dead.saturating_add(kept.entry.dead_bytes.get());
+            dead = dead.saturating_add(kept.entry.delete_bytes.get());
         }
         let least = geometry.pages(SEGMENT_BYTES_MIN).max(4);
         let mut wanted = log_pages / 16;
         if dead <= geometry.paddr(log_pages) / 64 {
-            let groups = geometry.pages(GROUPS * core.group_bytes.load(Ordering::Relaxed));
+            let groups =
+                geometry.pages(core.group_bytes.load(Ordering::Relaxed).saturating_mul(GROUPS));
             wanted = groups.clamp(wanted, (log_pages / 8).max(geometry.pages(FIRST_BYTES)));
         }
         let wanted = wanted.max(1).next_power_of_two();
