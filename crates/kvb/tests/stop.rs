@@ -255,7 +255,8 @@ fn a_repair_stops() {
     for (name, options) in kinds() {
         let place = Place::new(options.clone());
         let bucket = place.bucket();
-        let damaged = bucket.survey().unwrap().segments[0].clone();
+        let segments = bucket.survey().unwrap().segments;
+        let damaged = segments.iter().max_by_key(|one| one.records).unwrap().clone();
         bucket.close().unwrap();
         let path = place.path("bucket.kvb");
         let stages = ["segments", "looking for records"];
@@ -267,7 +268,7 @@ fn a_repair_stops() {
             assert!(report.is_sound, "{report:?}");
         }
         let mut file = std::fs::read(&path).unwrap();
-        file[usize::try_from(damaged.at + damaged.len / 2).unwrap()] ^= 1;
+        file[usize::try_from(damaged.at + damaged.record_bytes / 2).unwrap()] ^= 1;
         std::fs::write(&path, &file).unwrap();
         let repair = |what: &str, to: RepairTo, stages: &[&str]| {
             let report = place.stop(&format!("{name}: {what}"), stages, |progress| {
