@@ -89,3 +89,21 @@ impl Image {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_disk_is_asked_only_while_lookups_are_slow() {
+        let pace = Pace::default();
+        pace.note(32, 32 * 1_000);
+        assert!(!pace.is_slow(), "from memory");
+        pace.note(32, 32 * 50_000);
+        assert!(pace.is_slow(), "from the disk");
+        pace.note(32, 32 * 5_000);
+        assert!(pace.is_slow(), "partly from the disk");
+        pace.note(0, 0);
+        assert!(!pace.is_slow(), "quick again");
+    }
+}

@@ -369,7 +369,7 @@ impl Image {
         (!self.is_void && !is_absent).then(|| (at, self.geometry.page_len()))
     }
 
-    /// Where the first record of a hash is, if that stands within a few slots of a page that was checked.
+    /// Where the first record of a hash is, if that can be told.
     #[inline]
     pub(crate) fn peek(&self, log: &Log, hash: u64) -> Option<u64> {
         if self.digest.get().is_some_and(|digest| !digest.filter.may_contain(hash)) {
