@@ -16,7 +16,6 @@ use crate::view::View;
 pub(crate) const AHEAD: usize = 32;
 /// Bytes of a record that are loaded: header, key, and some of the value.
 const NEAR: usize = 192;
-const LINE: usize = 64;
 /// Bytes of a record that the disk is asked for.
 const FAR: usize = 2048;
 /// Nanoseconds a key from which on lookups wait for the disk, and up to which they do not.
@@ -58,16 +57,26 @@ impl View {
         }
     }
 
-    /// Loads what lookups of these hashes will read.
+    /// Loads what lookups of these hashes will read: step by step, all hashes at each.
     pub(crate) fn touch(&self, log: &Log, hashes: &[u64]) {
-        for hash in hashes {
-            self.overlays().for_each(|overlay| overlay.touch(*hash));
-            self.image.touch(log, *hash);
-        }
+        self.touch_index(log, hashes);
         for hash in hashes {
             for paddr in self.leads(log, *hash) {
-                let lines = (paddr..).step_by(LINE).take(NEAR / LINE);
-                lines.for_each(|line| log.touch(line));
+                log.touch(paddr, NEAR);
+            }
+        }
+    }
+
+    /// Loads what the index says of these hashes: the filters, and then the slots that those leave.
+    pub(crate) fn touch_index(&self, log: &Log, hashes: &[u64]) {
+        for hash in hashes {
+            self.overlays().for_each(|overlay| overlay.touch_filter(*hash));
+            self.image.touch_filter(*hash);
+        }
+        for hash in hashes {
+            match self.overlays().find(|overlay| overlay.may_have_hash(*hash)) {
+                Some(overlay) => overlay.touch_home(*hash),
+                None => self.image.touch_home(log, *hash),
             }
         }
     }

@@ -37,6 +37,7 @@ use crate::throttle::Throttle;
 use crate::tidy::Tidy;
 use crate::view::{Segments, View};
 use crate::walk::rescan;
+use crate::warm::Warm;
 use crate::writer::Writer;
 
 /// Runs with more entries than this in all are probed where they lie and folded in later, so that opening stays
@@ -210,6 +211,7 @@ fn keeper(parts: &Parts, sealed: &[Arc<Sealed>], is_read_only: bool) -> Keeper {
         table_spare: None,
         image_spare: None,
         is_spare_taken: false,
+        warm: Warm::default(),
         is_table_stale: false,
         named: parts.root.roster.named.clone(),
         next_seg_id: parts.root.extension.next_seg_id.get(),

@@ -117,13 +117,14 @@ impl Core {
     }
 
     /// Entries at which the active overlay is merged: a quarter of the keys, so that the index costs a bounded number
-    /// of bytes written per byte of log.
+    /// of bytes written per byte of log, and some more, which is much where there are few keys.
     fn overlay_max(&self, view: &View) -> usize {
         self.overlay_limit(view.image.place.used)
     }
 
     fn overlay_limit(&self, keys: u64) -> usize {
-        self.mode.overlay_min.max(usize::try_from(keys / 4).unwrap_or(usize::MAX))
+        let least = self.mode.overlay_min;
+        least.max(usize::try_from(keys / 4).unwrap_or(usize::MAX).saturating_add(least / 2))
     }
 
     /// Freezes the active overlay if it is full, or if so much has died in the log since the image that compaction should

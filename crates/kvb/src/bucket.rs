@@ -285,7 +285,7 @@ impl Bucket {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
-        flushed
+        flushed.and_then(|()| self.core.cool())
     }
 }
 

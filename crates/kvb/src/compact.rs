@@ -59,10 +59,21 @@ impl Core {
         };
         self.throttle.relax();
         let mut done = self.latch_unless_damage(result)?;
+        self.cool()?;
         let nanos = self.env.monotonic_ns().saturating_sub(start);
         self.counters.compacted(nanos);
         done.seconds = std::time::Duration::from_nanos(nanos).as_secs_f64();
         Ok(done)
+    }
+
+    /// Gives the blocks of all free space back to the disk, for those who are done.
+    pub(crate) fn cool(&self) -> Result<()> {
+        if self.mode.read_only {
+            return Ok(());
+        }
+        self.check_writable()?;
+        let cooled = self.lock_keeper().cool(self, 0);
+        self.latch(cooled)
     }
 
     /// Compacts in the background as long as it is worth the trouble.

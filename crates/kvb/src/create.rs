@@ -25,6 +25,7 @@ use crate::merge::image_head;
 use crate::options::{Compression, HashKind, Options};
 use crate::space::Space;
 use crate::vault::{Keys, seal_index_page};
+use crate::warm::Warm;
 
 /// Index pages written at once.
 const PAGES_AT_ONCE: u64 = 256;
@@ -100,6 +101,7 @@ pub(crate) fn create(disk: &Arc<dyn Disk>, env: &Arc<dyn Env>, options: &Options
         table_spare: None,
         image_spare: None,
         is_spare_taken: false,
+        warm: Warm::default(),
         is_table_stale: false,
         named: Vec::new(),
         next_seg_id: 1,

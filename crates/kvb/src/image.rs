@@ -347,19 +347,25 @@ impl Image {
         }
     }
 
-    /// Loads the home of a hash into the cache, and the filter's word.
+    /// Loads the filter's word of a hash into the cache.
     #[inline]
-    pub(crate) fn touch(&self, log: &Log, hash: u64) {
-        if self.is_void {
-            return;
-        }
+    pub(crate) fn touch_filter(&self, hash: u64) {
         if let Some(digest) = self.digest.get() {
             digest.filter.touch(hash);
+        }
+    }
+
+    /// Loads the home of a hash into the cache, unless the filter knows that the hash is not there.
+    #[inline]
+    pub(crate) fn touch_home(&self, log: &Log, hash: u64) {
+        let is_absent = self.digest.get().is_some_and(|digest| !digest.filter.may_contain(hash));
+        if self.is_void || is_absent {
+            return;
         }
         let (page, in_page) = self.home_slot(hash);
         let header = u64::try_from(IndexPageHeader::SIZE).expect("28");
         let slot = u64::try_from(IndexSlot::SIZE).expect("16");
-        log.touch(self.geometry.paddr(page) + header + in_page * slot);
+        log.touch(self.geometry.paddr(page) + header + in_page * slot, 1);
     }
 
     /// Where the page of a hash's home is, and how long, unless the filter knows that the hash is not there.
@@ -382,14 +388,6 @@ impl Image {
     /// True if the image holds any key with this hash.
     pub(crate) fn has_hash(&self, log: &Log, hash: u64) -> Result<bool> {
         Ok(self.first_of(log, hash)?.is_some())
-    }
-
-    /// True if the first slot with this hash leads to the record at a place.
-    pub(crate) fn leads_to(&self, log: &Log, hash: u64, paddr: u64) -> Result<bool> {
-        match self.first_of(log, hash)? {
-            Some(first) => Ok(self.slot(log, first)?.record_paddr.get() == paddr),
-            None => Ok(false),
-        }
     }
 
     /// As `has_hash`, by the filter alone if there is one.

@@ -26,8 +26,9 @@ use crate::mount::named_extent;
 use crate::sealed::{Hold, Sealed};
 use crate::segment::write_passive;
 use crate::unsealed::Unsealed;
-use crate::victims::SLACK_MIN;
+use crate::victims::SLACK;
 use crate::view::{Segments, View};
+use crate::warm::Warm;
 use crate::writer::Pieces;
 
 use zerocopy::little_endian::{U32, U64};
@@ -42,6 +43,8 @@ pub(crate) const OUTPUT_PAGES_MIN: u64 = 4;
 /// Groups of batches a log extent should hold, and bytes it may have for that however short the log is.
 const GROUPS: u64 = 4;
 const FIRST_BYTES: u64 = 256 << 10;
+/// Bytes of a log extent that are enough however long the log is, if its records keep dying.
+const CHURN_BYTES: u64 = 2 << 20;
 /// Smallest log extent after the first, in bytes.
 const SEGMENT_BYTES_MIN: u64 = 16 << 10;
 /// Most a file grows at once, in bytes, beside what is asked for.
@@ -50,6 +53,8 @@ const GROWTH_BYTES_MAX: u64 = 64 << 20;
 const GROWTH_BYTES_MIN: u64 = 64 << 10;
 /// Bytes a segment takes in the table, rounded up.
 const TABLE_ENTRY_MAX: u64 = 96;
+/// Of the pages of segments, one in so many may be free and still have its block.
+const WARM_PART: u64 = 4;
 /// Blocks are taken and given back in steps of this many bytes, so that no commit waits long for the file's lock.
 const PUNCH_BYTES: u64 = 4 << 20;
 
@@ -101,6 +106,7 @@ pub(crate) struct Keeper {
     pub(crate) epoch: u64,
     pub(crate) b_page: u64,
     pub(crate) space: Space,
+    pub(crate) warm: Warm,
     /// Registered segments by first page.
     pub(crate) segments: BTreeMap<u64, Kept>,
     /// First pages of those the table on disk does not have.
@@ -142,7 +148,7 @@ impl Keeper {
     /// An eighth of the log may die before the next image, more if compaction lets more be.
     fn note_log_bytes(&self, core: &Core) {
         let bytes: u64 = self.segments.values().map(|kept| kept.entry.record_bytes.get()).sum();
-        let dead = bytes.saturating_mul(u64::from(core.mode.slack)) / u64::from(8 * SLACK_MIN);
+        let dead = bytes.saturating_mul(u64::from(core.mode.slack)) / u64::from(8 * SLACK);
         core.dead_max.store(dead.max(DEAD_MAX_MIN), Ordering::Relaxed);
     }
 
@@ -159,8 +165,10 @@ impl Keeper {
             dead = dead.saturating_add(kept.entry.delete_bytes.get());
         }
         let least = geometry.pages(SEGMENT_BYTES_MIN).max(4);
-        let mut wanted = log_pages / 16;
+        // Where they die all the time, smaller ones: space goes up and down by as much as a segment.
+        let mut wanted = (log_pages / 64).max(geometry.pages(CHURN_BYTES)).min(log_pages / 32);
         if dead <= geometry.paddr(log_pages) / 64 {
+            wanted = log_pages / 16;
             let groups =
                 geometry.pages(core.group_bytes.load(Ordering::Relaxed).saturating_mul(GROUPS));
             wanted = groups.clamp(wanted, (log_pages / 8).max(geometry.pages(FIRST_BYTES)));
@@ -171,16 +179,21 @@ impl Keeper {
 
     /// Takes pages for any use, growing the file if it must. Until the caller says otherwise they stay marked free.
     pub(crate) fn allot(&mut self, core: &Core, pages: u64) -> Result<Extent> {
-        let Some(taken) = self.space.take(pages) else {
+        let Some(taken) = self.space.take(pages, |extent| self.warm.has(extent)) else {
             if self.space.raw_pages() < pages {
                 self.grow(core, pages)?;
             }
             let extent = self.space.take_raw(pages).ok_or(Error::NoSpace)?;
+            self.warm.forget(extent);
             // Any checkpoint may come before the caller writes there, and its walk must find the way.
             write_passive(&*core.disk, core.geometry(), Kind::Free, extent)?;
             return Ok(extent);
         };
-        self.fill_holes(core, taken.extent)?;
+        if !self.warm.has(taken.extent) {
+            self.fill_holes(core, taken.extent)?;
+        }
+        self.warm.forget(taken.extent);
+        taken.rest.iter().for_each(|rest| self.warm.add_head(*rest));
         // Order: see the first invariant. The second sync is for extents that were joined in memory only: their old
         // headers inside must not be written over while the way still leads there.
         for extent in taken.rest.into_iter().chain([taken.extent]) {
@@ -329,7 +342,7 @@ impl Keeper {
             freed.extend(self.checkpoint_without_outgrown(core, least, fresh.len())?);
         }
         for extent in freed {
-            self.space.give_back(extent);
+            self.give_back(core, extent)?;
         }
         self.release(core)?;
         let mut supply = core.lock_supply();
@@ -613,17 +626,26 @@ impl Keeper {
         }
     }
 
-    /// Gives the blocks of a free extent back to the disk, all but the first, which holds its header.
+    /// Gives a free extent back, with a header in its first page. Its blocks stay, and others go, if they are too many.
     pub(crate) fn give_back(&mut self, core: &Core, extent: Extent) -> Result<()> {
-        let geometry = core.geometry();
-        let mut at = geometry.paddr(extent.start_page + 1);
-        let end = geometry.paddr(extent.end_page());
-        while at < end {
-            let len = (end - at).min(PUNCH_BYTES);
-            core.disk.punch(at, len).map_err(Error::io("give space back"))?;
-            at += len;
-        }
         self.space.give_back(extent);
+        self.warm.add(extent);
+        let pages = self.segments.values().map(|kept| kept.sealed.extent().page_count);
+        self.cool(core, pages.sum::<u64>() / WARM_PART)
+    }
+
+    /// Gives blocks of free pages back to the disk until it is no more than so many that have some for no reason.
+    pub(crate) fn cool(&mut self, core: &Core, most: u64) -> Result<()> {
+        let geometry = core.geometry();
+        for extent in self.warm.cool(most) {
+            let (mut at, end) =
+                (geometry.paddr(extent.start_page), geometry.paddr(extent.end_page()));
+            while at < end {
+                let len = (end - at).min(PUNCH_BYTES);
+                core.disk.punch(at, len).map_err(Error::io("give space back"))?;
+                at += len;
+            }
+        }
         Ok(())
     }
 

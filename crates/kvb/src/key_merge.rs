@@ -346,7 +346,7 @@ impl<R> Cursor<'_, R> {
     fn touch_ahead(&self, log: &Log) {
         let part = self.level.parts.get(self.part);
         if let Some(paddr) = part.and_then(|part| part.paddr(log, self.next + AHEAD)) {
-            log.touch(paddr);
+            log.touch(paddr, 1);
         }
     }
 

@@ -108,6 +108,7 @@ mod verify;
 mod victims;
 mod view;
 mod walk;
+mod warm;
 mod writer;
 
 pub use backup::{Backup, remake, remake_on, restore, restore_on};

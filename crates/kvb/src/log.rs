@@ -23,6 +23,8 @@ use crate::vault::{Keys, Vault};
 const CHECK_ONCE: u64 = 4096;
 /// How often a file may outgrow its mapping; each one at least doubles the last.
 const MAPPINGS: usize = 64;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 /// The file, mapped.
 #[derive(Debug)]
@@ -97,12 +99,11 @@ impl Log {
         self.mappings.get(self.current.load(Ordering::Acquire))?.get()?.bytes(offset, len)
     }
 
-    /// Loads the cache line at a byte.
+    /// Loads the cache lines of some bytes.
     #[inline]
-    pub(crate) fn touch(&self, offset: u64) {
-        if let Some(byte) = self.bytes(offset, 1).and_then(<[u8]>::first) {
-            host::prefetch(byte);
-        }
+    pub(crate) fn touch(&self, offset: u64, len: usize) {
+        let bytes = self.bytes(offset, len).unwrap_or(&[]);
+        bytes.iter().step_by(LINE).for_each(host::prefetch);
     }
 
     /// Asks the system to have bytes of the file in memory soon, fewer if it ends before.

@@ -65,13 +65,15 @@ impl Core {
         Ok(values)
     }
 
-    /// Loads what lookups of some hashes will need, and tells when that began.
+    /// Loads what lookups of some hashes will need, and tells when asking the disk was over: how long that takes says
+    /// nothing of whether it was worth it.
     pub(crate) fn look_ahead(&self, view: &View, hashes: &[u64]) -> u64 {
+        let is_alone = hashes.len() < 2;
+        if !is_alone && self.pace.is_slow() {
+            view.prefetch(&self.log, hashes);
+        }
         let start = self.env.monotonic_ns();
-        if hashes.len() > 1 {
-            if self.pace.is_slow() {
-                view.prefetch(&self.log, hashes);
-            }
+        if !is_alone {
             view.touch(&self.log, hashes);
         }
         start

@@ -7,9 +7,10 @@ use crate::error::{Error, Result};
 use crate::format::superblock::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
 use crate::keys::KeyProvider;
 use crate::squeeze;
-use crate::victims::SLACK_MIN;
+use crate::victims::SLACK;
 
-/// Most slack in percent.
+/// Least and most slack in percent.
+const SLACK_MIN: u32 = 36;
 const SLACK_MAX: u32 = 400;
 
 /// What a commit waits for before it returns.
@@ -88,7 +89,7 @@ impl Default for Options {
             durability: Durability::Sync,
             background: true,
             overlay_min: 256 << 10,
-            slack: SLACK_MIN,
+            slack: SLACK,
         }
     }
 }
@@ -205,15 +206,15 @@ impl Options {
         self
     }
 
-    /// Index changes kept in memory before they are merged into the index on disk. Default 262144; a
-    /// quarter of the number of keys if that is more.
+    /// Index changes kept in memory before they are merged into the index on disk. Default 262144; half of
+    /// that and a quarter of the number of keys if that is more.
     pub fn overlay_min(mut self, entries: usize) -> Self {
         self.overlay_min = entries;
         self
     }
 
     /// Dead bytes of records that may be there for every hundred live ones before compaction takes them away, 36 to 400.
-    /// Default 36. With more, the file is longer, and less is copied: a bucket whose keys are replaced all the time is faster.
+    /// Default 42. With more, the file is longer, and less is copied: a bucket whose keys are replaced all the time is faster.
     pub fn slack(mut self, percent: u32) -> Self {
         self.slack = percent;
         self

@@ -1,5 +1,6 @@
 //! The records of one segment in the order of their keys.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::extent::Geometry;
@@ -12,6 +13,10 @@ use crate::key_sort::{Item, chunk, sort_by_key};
 use crate::log::Log;
 use crate::runs::SideData;
 use crate::text::Text;
+
+/// Most records that are loaded for a search among them, and how many bytes of each: header and key, mostly.
+const TOUCH_MAX: usize = 2 * STRIDE;
+const TOUCH_BYTES: usize = 128;
 
 /// Where each record stands, by key, and of one key the newest first.
 #[derive(Clone, Debug)]
@@ -121,12 +126,14 @@ impl Directory {
         let Some(first_at) = self.first_at.filter(|_| self.has_prefixes) else {
             return (0, self.count);
         };
-        let first = log.key(first_at);
-        let common = first.get(..self.skip).unwrap_or(&first);
-        match key.get(..self.skip).unwrap_or(key).cmp(common) {
-            std::cmp::Ordering::Less => return (0, 0),
-            std::cmp::Ordering::Greater => return (self.count, self.count),
-            std::cmp::Ordering::Equal => {}
+        if self.skip > 0 {
+            let first = log.key(first_at);
+            let common = first.get(..self.skip).unwrap_or(&first);
+            match key.get(..self.skip).unwrap_or(key).cmp(common) {
+                Ordering::Less => return (0, 0),
+                Ordering::Greater => return (self.count, self.count),
+                Ordering::Equal => {}
+            }
         }
         let wanted = chunk(key, self.skip);
         let blocks = self.count.div_ceil(STRIDE);
@@ -210,6 +217,11 @@ impl Order {
             Order::Directory(directory) => directory.narrow(log, key),
             Order::Sorted(sorted) => (0, sorted.places.len()),
         };
+        // They are all asked for at once, or the search would wait for one after the other.
+        if to - from <= TOUCH_MAX {
+            let paddrs = (from..to).filter_map(|index| self.place(log, index));
+            paddrs.for_each(|place| log.touch(start + place.offset(), TOUCH_BYTES));
+        }
         let sound = |index| log.try_record(start + self.place(log, index)?.offset());
         let is_before = |index| {
             let found = match is_reverse {

@@ -110,8 +110,6 @@ pub(crate) struct Overlay {
     slots: Words,
     slot_count: usize,
     used: AtomicUsize,
-    /// Entries of records that were moved.
-    moved: AtomicU64,
     filter: HashFilter,
     undo: RwLock<HashMap<usize, u64, BuildHasherDefault<Spread>>>,
     /// Replaced entries by hash.
@@ -134,7 +132,6 @@ impl Overlay {
             slots: zeroed(slots * 2),
             slot_count: slots,
             used: AtomicUsize::new(0),
-            moved: AtomicU64::new(0),
             filter: HashFilter::for_keys(u64::try_from(slots / 4 * 3).unwrap_or(u64::MAX)),
             undo: RwLock::default(),
             history: RwLock::default(),
@@ -149,16 +146,6 @@ impl Overlay {
     /// Entries in it.
     pub(crate) fn len(&self) -> usize {
         self.used.load(Ordering::Relaxed)
-    }
-
-    /// Entries of records that were moved, which replace nothing.
-    pub(crate) fn moved(&self) -> u64 {
-        self.moved.load(Ordering::Relaxed)
-    }
-
-    /// Writer only: an entry was of a record that was moved.
-    pub(crate) fn count_moved(&self) {
-        self.moved.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Shows about so many entries from all over, and tells how many.
@@ -203,7 +190,6 @@ impl Overlay {
             flood.insert(*hashes, chain.iter().map(copy).collect());
         }
         grown.used.store(self.len(), Ordering::Relaxed);
-        grown.moved.store(self.moved(), Ordering::Relaxed);
         grown.flooded.store(!flood.is_empty(), Ordering::Relaxed);
         *grown.flood.write().expect("no panic under the lock") = flood;
         // Who needs the history has a view of the overlay it is in.
@@ -390,13 +376,29 @@ impl Overlay {
         false
     }
 
-    /// Loads the home of a hash into the cache; a batch does this for all its keys first.
+    /// Loads the home of a hash and the filter's word into the cache; a batch does this for all its keys first.
     #[inline]
     pub(crate) fn touch(&self, hash: u64) {
+        self.touch_home(hash);
+        self.touch_filter(hash);
+    }
+
+    #[inline]
+    pub(crate) fn touch_home(&self, hash: u64) {
         if let Some(slot) = self.slots.get(2 * self.home(hash)) {
             prefetch(slot);
         }
+    }
+
+    #[inline]
+    pub(crate) fn touch_filter(&self, hash: u64) {
         self.filter.touch(hash);
+    }
+
+    /// False if no key of this hash has an entry.
+    #[inline]
+    pub(crate) fn may_have_hash(&self, hash: u64) -> bool {
+        self.filter.may_contain(hash)
     }
 
     /// The entry in a hash's home, if it is of the hash.
@@ -414,7 +416,7 @@ impl Overlay {
     pub(crate) fn touch_named(&self, log: &Log, hash: u64) {
         let (found, entry) = self.slot(self.home(hash));
         if found == hash {
-            log.touch(entry & !DELETE_BIT);
+            log.touch(entry & !DELETE_BIT, 1);
         }
     }
 

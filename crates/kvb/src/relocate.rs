@@ -10,8 +10,10 @@ use crate::output::{ORIGIN_NONE, Output};
 use crate::overlay::{Keep, Lookup, Sight};
 use crate::segment_sums::SegmentSums;
 
-/// Entries of the index that are changed while commits wait.
-const APPLY_SLICE: usize = 256;
+/// Entries of the index that are changed while commits wait. Whoever has fewer has to wait for commits more often.
+const APPLY_SLICE: usize = 1024;
+/// Bytes of a record that are looked at: header and key, mostly.
+const HEAD_BYTES: usize = 128;
 
 impl Core {
     /// Lets overlays be frozen again. An output up to this id is in the index.
@@ -43,14 +45,18 @@ impl Core {
         let moved: Vec<_> = output.segment.entries.iter().zip(&output.origins).collect();
         for slice in moved.chunks(APPLY_SLICE) {
             self.wait_for_room()?;
+            // What can be waited for before commits have to wait.
+            let active = Arc::clone(&self.view.load().active);
+            for (entry, _) in slice {
+                active.touch(entry.slot_hash.get());
+                self.log.touch(start + entry.record_offset(), HEAD_BYTES);
+            }
+            drop(active);
             {
                 let _no_commits = self.lock_writer();
                 self.secure_overlay(slice.len())?;
                 let view = self.view.load();
                 view.active.hold(&hold, start);
-                for (entry, _) in slice {
-                    view.active.touch(entry.slot_hash.get());
-                }
                 // Tombstones are in no index.
                 for (entry, origin) in slice.iter().filter(|(entry, _)| !entry.is_delete()) {
                     let paddr = start + entry.record_offset();
@@ -64,7 +70,6 @@ impl Core {
                     let is_current = matches!(known, Lookup::Absent);
                     let dead_at = if is_current {
                         view.active.set(&self.log, hash, paddr, Keep::NOTHING)?;
-                        view.active.count_moved();
                         **origin
                     } else {
                         paddr

@@ -244,12 +244,9 @@ impl<'a> Round<'a> {
 
     /// Loads what the index says of some records into the cache: all at the same time, which is faster than one after the other.
     fn touch(&self, heads: &[Head<'a>]) {
-        let view = self.core.view.load();
-        for head in heads {
-            let hash = slot_hash(head.record.header.hash64.get());
-            view.overlays().for_each(|overlay| overlay.touch(hash));
-            view.image.touch(&self.core.log, hash);
-        }
+        let hash = |head: &Head<'a>| slot_hash(head.record.header.hash64.get());
+        let hashes: Vec<u64> = heads.iter().map(hash).collect();
+        self.core.view.load().touch_index(&self.core.log, &hashes);
     }
 
     /// Decides about the newest record of a key among the victims, and does it.

@@ -49,10 +49,11 @@ impl Space {
         space
     }
 
-    /// Takes from the smallest free extent that is large enough.
-    pub(crate) fn take(&mut self, pages: u64) -> Option<Taken> {
+    /// Takes from the smallest free extent that is large enough, if possible what is warm.
+    pub(crate) fn take(&mut self, pages: u64, is_warm: impl Fn(Extent) -> bool) -> Option<Taken> {
         let fitting = self.free.iter().filter(|(_, count)| **count >= pages);
-        let (&start, &count) = fitting.min_by_key(|(start, count)| (**count, **start))?;
+        let (&start, &count) = fitting
+            .min_by_key(|&(&start, &count)| (!is_warm(Extent::new(start, pages)), count, start))?;
         self.free.remove(&start);
         let rest = (count > pages).then(|| Extent::new(start + pages, count - pages));
         if let Some(rest) = rest {

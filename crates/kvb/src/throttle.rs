@@ -12,11 +12,11 @@ use crate::core::Core;
 use crate::victims::Choice;
 
 /// Bytes of segments per live byte, in percent, beyond what is worth a compaction, up to which nothing waits.
-const EASY: u64 = 5;
+const EASY: u64 = 4;
 /// The same at which commits are as slow as compaction.
-const HARD: u64 = 12;
+const HARD: u64 = 9;
 /// The same from which on commits wait as long as they may.
-const STOP: u64 = 16;
+const STOP: u64 = 12;
 /// Longest wait of a commit of no more than [`WAIT_BYTES`].
 const WAIT_MAX_NS: u64 = 4_000_000;
 const WAIT_BYTES: u64 = 64 << 10;

@@ -2,7 +2,8 @@
 //!
 //! Dead are records that others replaced, tombstones, and records that expired. A segment is worth emptying when less
 //! than [`LIVE_MAX`] of it is live; of those the score of Appendix C takes the best first. When the segments take more
-//! than [`Choice::worth`] percent of what is live and none is that empty, fuller ones will do.
+//! than [`Choice::worth`] percent of what is live and none is that empty, fuller ones will do, but no fuller than needed:
+//! every record moved is written once more, and so is its place in the index.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::core::{Core, lock};
 use crate::error::Result;
 use crate::extent::Extent;
 use crate::format::roster::SegmentEntry;
-use crate::keeper::OUTPUT_PAGES_MIN;
+use crate::keeper::{Keeper, OUTPUT_PAGES_MIN};
 use crate::overlay::DELETE_BIT;
 use crate::sealed::Sealed;
 use crate::segment::sealed_page_count;
@@ -22,13 +23,13 @@ use crate::space::Space;
 /// Least share of a segment that must be live for it to be left alone, unless the options grant more.
 const LIVE_MAX: f64 = 0.6;
 /// Shares that will do when too much of the whole is dead.
-const RELAXED: [f64; 4] = [0.7, 0.8, 0.9, 0.97];
+const RELAXED: [f64; 9] = [0.64, 0.68, 0.72, 0.76, 0.8, 0.84, 0.88, 0.92, 0.97];
 /// Bytes of segments per live byte, in percent, from which on too much is dead: less if a segment is much of the whole,
-/// because by so much it may be more before anything comes of it. More if the options grant more.
+/// because by so much it may be more before anything comes of it. More if the options grant more, less if they grant less.
 const WORTH_MIN: u64 = 127;
-const WORTH_MAX: u64 = 136;
-/// What the options grant at least: what is dead at [`WORTH_MAX`].
-pub(crate) const SLACK_MIN: u32 = 36;
+const WORTH_MAX: u64 = 142;
+/// What the options grant if nobody says otherwise: what is dead at [`WORTH_MAX`].
+pub(crate) const SLACK: u32 = 42;
 /// Bytes of segments per byte of records, in percent, that count.
 const SIDE_MAX: u64 = 115;
 /// What a segment gains in score by a record written since its last one: the `age_weight` of Appendix C.
@@ -38,6 +39,11 @@ const AGE_WEIGHT: f64 = 0.25;
 const TRIFLE_MIN: u64 = 64 << 10;
 /// An expired record is dropped only when the wall clock is this far past its deadline.
 pub(crate) const GRACE_NS: u64 = 3600 * 1_000_000_000;
+
+/// Changes that are looked at for every segment, and altogether, to estimate what died where.
+const SAMPLE_PER_SEGMENT: usize = 64;
+const SAMPLE_MIN: usize = 1024;
+const SAMPLE_MAX: usize = 4096;
 
 /// A segment that may be emptied.
 #[derive(Clone, Debug)]
@@ -92,8 +98,9 @@ pub(crate) struct Choice {
     pub(crate) space: u64,
     /// Bytes of the next segment of the log.
     segment: u64,
-    /// Dead bytes that the options grant beyond the least, in percent of the live ones.
+    /// Dead bytes that the options grant beyond [`SLACK`], in percent of the live ones, or less than that.
     slack: u64,
+    lack: u64,
     /// Most live bytes to move at once.
     pub(crate) budget: u64,
     /// Dead bytes not worth the trouble.
@@ -168,7 +175,8 @@ impl Choice {
     /// Bytes of segments per live byte, in percent, from which on too much is dead.
     pub(crate) fn worth(&self) -> u64 {
         let step = self.segment.saturating_mul(100) / self.live();
-        (WORTH_MAX + 8).saturating_sub(step * 5 / 2).clamp(WORTH_MIN, WORTH_MAX) + self.slack
+        let most = WORTH_MAX.saturating_sub(self.lack).max(WORTH_MIN);
+        (WORTH_MAX + 5).saturating_sub(step * 5 / 2).clamp(WORTH_MIN, most) + self.slack
     }
 
     /// Least share of a segment that must be live for it to be left alone, if not too much is dead.
@@ -190,11 +198,13 @@ impl Choice {
         let worth = self.is_worth_it();
         let relaxed = std::iter::once(LIVE_MAX).chain(RELAXED).filter(|_| worth);
         let limits = std::iter::once(self.live_max()).chain(relaxed);
+        // What is too much has to go, even if it is little by little.
+        let trifle = if worth { self.trifle / 8 } else { self.trifle };
         for limit in limits {
             let mut eligible: Vec<&Candidate> =
                 self.candidates.iter().filter(|one| one.live_ratio() < limit).collect();
             let dead: u64 = eligible.iter().map(|one| one.dead).sum();
-            if dead <= self.trifle && !eligible.iter().any(|one| one.live() == 0 && one.dead > 0) {
+            if dead <= trifle && !eligible.iter().any(|one| one.live() == 0 && one.dead > 0) {
                 continue;
             }
             eligible.sort_by(|a, b| b.score().total_cmp(&a.score()));
@@ -274,15 +284,30 @@ pub(crate) fn dead_bytes(entry: &SegmentEntry, wall_ns: u64) -> u64 {
 }
 
 impl Core {
-    /// What compaction may choose from now, going by what merges counted as dead.
+    /// What compaction may choose from now, going by what merges counted as dead, and by a sample of what changed since.
     pub(crate) fn choice(&self) -> Choice {
-        self.choice_beside(&HashMap::new())
+        loop {
+            let view = self.view.load_full();
+            let sample =
+                (SAMPLE_PER_SEGMENT * view.segments.sealed.len()).clamp(SAMPLE_MIN, SAMPLE_MAX);
+            let deaths = view.deaths(&self.log, sample);
+            let keeper = self.lock_keeper();
+            // A merge that got in between has counted the same.
+            if Arc::ptr_eq(&view.image, &self.view.load().image) {
+                let mut replaced = SegmentSums::new(&keeper, self.geometry());
+                for (paddr, bytes) in &deaths.replaced {
+                    replaced.add(*paddr, *bytes);
+                }
+                return self.choice_beside(&keeper, &replaced.sums, deaths.hidden);
+            }
+        }
     }
 
     /// The same, going also by what every change in memory replaces: for a disk too full for a merge. Costs a lookup for
     /// each.
     pub(crate) fn exact_choice(&self) -> Result<Choice> {
         let view = self.view.load_full();
+        let hidden = view.deaths(&self.log, SAMPLE_MIN).hidden;
         let mut replaced = SegmentSums::new(&self.lock_keeper(), self.geometry());
         let mut failed = Ok(());
         for overlay in view.overlays() {
@@ -304,20 +329,26 @@ impl Core {
                 }
             });
         }
-        failed.map(|()| self.choice_beside(&replaced.sums))
+        failed.map(|()| self.choice_beside(&self.lock_keeper(), &replaced.sums, hidden))
     }
 
-    fn choice_beside(&self, replaced_in: &HashMap<u64, u64>) -> Choice {
+    /// Beside what is counted there are bytes that died in segments, by their first pages, and such as no image knows of.
+    fn choice_beside(
+        &self,
+        keeper: &Keeper,
+        replaced_in: &HashMap<u64, u64>,
+        hidden: u64,
+    ) -> Choice {
         let wall = self.env.unix_ns().saturating_sub(GRACE_NS);
-        let keeper = self.lock_keeper();
         // Under the lock, so that a segment is sealed in both or in neither.
         let view = self.view.load();
         let unreadable = lock(&self.unreadable);
-        let mut choice = Choice::default();
-        let records: u64 =
-            keeper.segments.values().map(|kept| u64::from(kept.entry.record_count.get())).sum();
-        choice.total = keeper.segments.values().map(|kept| kept.entry.record_bytes.get()).sum();
-        choice.tail = view.segments.tail.iter().map(|unsealed| unsealed.record_bytes()).sum();
+        let record_bytes = keeper.segments.values().map(|kept| kept.entry.record_bytes.get());
+        let mut choice = Choice {
+            total: record_bytes.sum(),
+            tail: view.segments.tail.iter().map(|unsealed| unsealed.record_bytes()).sum(),
+            ..Choice::default()
+        };
         let pages = keeper.segments.values().map(|kept| kept.sealed.extent().page_count);
         choice.space = self.geometry().paddr(pages.sum());
         let commit_seqno = self.position().seqno;
@@ -354,8 +385,7 @@ impl Core {
                 });
             }
         }
-        let mean = choice.total / records.max(1);
-        choice.hidden += view.dead_bytes(&self.log, mean);
+        choice.hidden += hidden;
         choice.hidden += keeper.dead_early.values().sum::<u64>();
         choice.dead += choice.hidden;
         // Copies of records whose origins still count.
@@ -367,10 +397,11 @@ impl Core {
             self.lock_supply().reserve.iter().skip(1).map(|one| one.page_count.get()).max();
         choice.room = room.unwrap_or(0).max(keeper.space.raw_pages());
         choice.room = choice.room.max(reserve.map_or(0, u64::from));
-        choice.slack = u64::from(self.mode.slack.saturating_sub(SLACK_MIN));
+        choice.slack = u64::from(self.mode.slack.saturating_sub(SLACK));
+        choice.lack = u64::from(SLACK.saturating_sub(self.mode.slack));
         choice.segment = self.geometry().paddr(keeper.next_segment_pages(self));
         // Larger rounds where there is room for them: some of what a round costs goes by how many segments there are.
-        choice.budget = choice.total / 16 * (100 + choice.slack.min(100)) / 100;
+        choice.budget = choice.total / 24 * (100 + choice.slack.min(100)) / 100;
         choice.trifle = (4 * choice.segment).min(choice.total / 16).max(TRIFLE_MIN);
         choice
     }

@@ -21,6 +21,15 @@ use crate::unsealed::Unsealed;
 /// Overlay entries that are looked up to estimate something of all.
 const SAMPLE: usize = 256;
 
+/// What died with the changes in overlays, estimated.
+#[derive(Debug, Default)]
+pub(crate) struct Deaths {
+    /// Where the image names a record that was replaced, and for how many bytes it stands.
+    pub(crate) replaced: Vec<(u64, u64)>,
+    /// Bytes of which no image knows yet.
+    pub(crate) hidden: u64,
+}
+
 /// An overlay that takes no more entries.
 #[derive(Clone, Debug)]
 pub(crate) struct Frozen {
@@ -173,35 +182,49 @@ impl View {
             || below.is_some_and(|below| below.has_hash(hash))
     }
 
-    /// Bytes that died with what is in the overlays, by a sample: their own tombstones, and records they replace, of which
-    /// each is `mean` long if nothing better is known.
-    pub(crate) fn dead_bytes(&self, log: &Log, mean: u64) -> u64 {
-        self.overlays().map(|overlay| self.dead_by(log, overlay, mean)).sum()
+    /// What died with what is in the overlays, going by about so many entries of each.
+    pub(crate) fn deaths(&self, log: &Log, sample: usize) -> Deaths {
+        let mut deaths = Deaths::default();
+        for overlay in self.overlays() {
+            let mut here = Deaths::default();
+            let shown = overlay.sample(sample, |hash, entry| {
+                self.note_death(log, overlay, hash, entry, &mut here)
+            });
+            let len = u64::try_from(overlay.len()).unwrap_or(0);
+            let scaled = |bytes: u64| bytes.saturating_mul(len) / shown.max(1);
+            let replaced = here.replaced.iter().map(|&(paddr, bytes)| (paddr, scaled(bytes)));
+            deaths.replaced.extend(replaced);
+            deaths.hidden += scaled(here.hidden) + overlay.dead_bytes();
+        }
+        deaths
     }
 
-    fn dead_by(&self, log: &Log, overlay: &Overlay, mean: u64) -> u64 {
-        let (mut known, mut puts, mut put_bytes, mut delete_bytes) = (0_u64, 0_u64, 0_u64, 0_u64);
-        let shown = overlay.sample(SAMPLE, |hash, entry| {
-            let header = log.header(entry & !DELETE_BIT);
-            // What was in the tail when the bucket was opened may be in the image too.
-            let is_old = header.is_some_and(|header| header.seqno.get() <= self.image.place.seqno)
-                && self.image.leads_to(log, hash, entry).unwrap_or(false);
-            known += u64::from(!is_old && self.has_below(log, overlay, hash));
-            let len = header.map_or(0, |header| header.record_len());
-            if entry & DELETE_BIT == 0 {
-                puts += 1;
-                put_bytes += len;
-            } else {
-                delete_bytes += len;
-            }
-        });
-        let scaled = |count: u64| {
-            let len = u64::try_from(overlay.len()).unwrap_or(0);
-            count.saturating_mul(len) / shown.max(1)
+    /// What died with one entry of an overlay.
+    fn note_death(&self, log: &Log, overlay: &Overlay, hash: u64, entry: u64, deaths: &mut Deaths) {
+        let Some(header) = log.header(entry & !DELETE_BIT) else { return };
+        if entry & DELETE_BIT != 0 {
+            deaths.hidden += header.record_len();
+        }
+        let frozen = self.frozen.as_ref().map(|frozen| &*frozen.overlay);
+        let below = frozen.filter(|frozen| !std::ptr::eq(*frozen, overlay));
+        if below.is_some_and(|below| below.has_hash(hash)) {
+            deaths.hidden += header.record_len();
+            return;
+        }
+        let is_gone = |paddr: &u64| {
+            let page = self.image.page_of(*paddr);
+            self.gone.as_ref().is_some_and(|gone| gone.contains(page))
         };
-        let replaced = scaled(known).saturating_sub(overlay.moved());
-        let mean = put_bytes.checked_div(puts).unwrap_or(mean);
-        replaced * mean + scaled(delete_bytes) + overlay.dead_bytes()
+        let Some(paddr) = self.image.peek(log, hash).filter(|paddr| !is_gone(paddr)) else {
+            return;
+        };
+        // One record in two places was moved, or was in the tail when the bucket was opened. And one of another key with the
+        // same hash, of which there are many only if somebody wants that, says nothing.
+        let replaced = log.header(paddr).filter(|found| found.seqno != header.seqno);
+        let key = || log.try_key(entry & !DELETE_BIT);
+        if let Some(replaced) = replaced.filter(|_| log.try_key(paddr) == key()) {
+            deaths.replaced.push((paddr, replaced.record_len()));
+        }
     }
 
     /// About how many keys the next image will have.

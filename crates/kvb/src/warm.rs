@@ -1,0 +1,120 @@
+//! Free pages whose blocks were not given back to the disk, because they will soon be used again.
+//!
+//! Giving blocks back and taking others makes the file system write its own log, and the next sync of the bucket waits for
+//! that. Where records keep dying, what compaction frees is what the log needs next.
+//!
+//! Invariants
+//! - Only free pages are warm. Whoever takes pages says so here first.
+//! - A page with the header of a free extent is never among those to be given back: walks go by it.
+
+use std::collections::VecDeque;
+
+use crate::extent::Extent;
+use crate::page_set::PageSet;
+
+/// Warm pages.
+#[derive(Debug, Default)]
+pub(crate) struct Warm {
+    pages: PageSet,
+    count: u64,
+    /// Pages with headers, and maybe some that had one.
+    heads: PageSet,
+    /// As they came; parts may have been taken since.
+    extents: VecDeque<Extent>,
+}
+
+impl Warm {
+    /// Adds a free extent, with a header in its first page.
+    pub(crate) fn add(&mut self, extent: Extent) {
+        self.forget(extent);
+        self.pages.add(extent);
+        self.count += extent.page_count;
+        self.add_head(extent);
+        self.extents.push_back(extent);
+    }
+
+    /// The header of a free extent was written to its first page.
+    pub(crate) fn add_head(&mut self, extent: Extent) {
+        self.heads.add(Extent::new(extent.start_page, 1));
+    }
+
+    /// True if all pages of an extent are warm.
+    pub(crate) fn has(&self, extent: Extent) -> bool {
+        extent.page_count <= self.count && self.count_in(extent) == extent.page_count
+    }
+
+    /// Pages of an extent that are warm.
+    fn count_in(&self, extent: Extent) -> u64 {
+        let pages = extent.start_page..extent.end_page();
+        let warm = pages.filter(|page| self.pages.contains(*page)).count();
+        u64::try_from(warm).unwrap_or(u64::MAX)
+    }
+
+    /// The pages of an extent are taken.
+    pub(crate) fn forget(&mut self, extent: Extent) {
+        self.count -= self.count_in(extent);
+        self.pages.remove(extent);
+        self.heads.remove(extent);
+    }
+
+    /// What to give back so that no more than so many pages stay warm: those first that came first.
+    pub(crate) fn cool(&mut self, most: u64) -> Vec<Extent> {
+        let mut cooled: Vec<Extent> = Vec::new();
+        while self.count > most
+            && let Some(extent) = self.extents.pop_front()
+        {
+            for page in extent.start_page..extent.end_page() {
+                if !self.pages.contains(page) {
+                    continue;
+                }
+                let one = Extent::new(page, 1);
+                self.pages.remove(one);
+                self.count -= 1;
+                match cooled.last_mut() {
+                    _ if self.heads.contains(page) => {}
+                    Some(last) if last.end_page() == page => last.page_count += 1,
+                    _ => cooled.push(one),
+                }
+            }
+        }
+        cooled
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_first_goes_first_without_its_header() {
+        let mut warm = Warm::default();
+        warm.add(Extent::new(10, 4));
+        warm.add(Extent::new(14, 4));
+        assert!(warm.has(Extent::new(10, 8)));
+        assert!(!warm.has(Extent::new(9, 2)));
+        assert_eq!(warm.cool(4), [Extent::new(11, 3)]);
+        assert!(!warm.has(Extent::new(10, 1)));
+        assert!(warm.has(Extent::new(14, 4)));
+    }
+
+    #[test]
+    fn what_is_taken_is_not_given_back() {
+        let mut warm = Warm::default();
+        warm.add(Extent::new(10, 10));
+        warm.forget(Extent::new(10, 4));
+        warm.add_head(Extent::new(14, 6));
+        assert!(warm.has(Extent::new(14, 6)));
+        assert_eq!(warm.cool(0), [Extent::new(15, 5)]);
+        assert_eq!(warm.cool(0), []);
+    }
+
+    #[test]
+    fn what_comes_again_counts_once() {
+        let mut warm = Warm::default();
+        warm.add(Extent::new(10, 2));
+        warm.add(Extent::new(10, 4));
+        assert_eq!(warm.cool(4), []);
+        assert_eq!(warm.cool(0), [Extent::new(11, 3)]);
+    }
+}
