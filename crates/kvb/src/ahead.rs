@@ -1,8 +1,8 @@
 //! Looking up many keys at once: what each will need is loaded before the first is looked up.
 //!
 //! Waiting for memory, lookups one after the other wait for one cache line at a time; here the loads of all keys overlap.
-//! Waiting for the disk, the system is asked for the pages of all keys first. Asking costs a call even for what is in
-//! memory, so it is done only while lookups turn out to be slow.
+//! Waiting for the disk, the system is asked for the pages of all keys first, and for those of one key at once. Asking costs
+//! a call even for what is in memory, so it is done only while lookups turn out to be slow.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -423,6 +423,10 @@ impl Overlay {
     /// Writer only: names a record unless a newer one of its key has an entry. There must be room. The record was
     /// published long ago.
     pub(crate) fn set_if_newest(&self, log: &Log, hash: u64, entry: u64) -> Result<()> {
+        // Mostly there is none of its hash, and the record stays unread: it may be on a disk.
+        if !self.has_hash(hash) {
+            return self.set(log, hash, entry, Keep::NOTHING);
+        }
         let record = log.record(entry & !DELETE_BIT)?;
         let seqno = record.header.seqno.get();
         match self.find(log, hash, record.key(), Sight::UpTo(u64::MAX))? {

@@ -349,3 +349,39 @@ fn slack_has_bounds() {
         assert!(matches!(made, Err(Error::Invalid(_))), "{slack}");
     }
 }
+
+/// Blocks of freed segments stay for what is written next, but not for longer than the bucket is open.
+#[cfg(target_os = "linux")]
+#[test]
+fn blocks_of_free_space_go_back_when_the_bucket_closes() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("bucket.kvb");
+    let blocks = || std::fs::metadata(&path).unwrap().blocks() * 512;
+    let options = Options::default().durability(Durability::Relaxed).background(false);
+    let bucket = Bucket::create(&path, options.clone()).unwrap();
+    let mut taken_most = 0;
+    for round in 0..20_u8 {
+        for key in 0..4_000_u32 {
+            if key % 4 == 0 || round == 0 {
+                bucket.put(key.to_le_bytes(), [round; 500]).unwrap();
+            }
+        }
+        taken_most = taken_most.max(blocks());
+    }
+    bucket.flush().unwrap();
+    let open = blocks();
+    let stats = bucket.stats().unwrap();
+    bucket.close().unwrap();
+    let closed = blocks();
+    let least = stats.segment_bytes + stats.index_bytes;
+    assert!(closed < open, "{closed} bytes of blocks closed, {open} open");
+    assert!(closed >= least, "{closed} bytes of blocks for {least}");
+    // What is overwritten all the time does not make the file grow without end.
+    assert!(taken_most < 3 * least, "{taken_most} bytes of blocks for {least}");
+    let bucket = Bucket::open(&path, options).unwrap();
+    for key in 0..4_000_u32 {
+        let round = if key % 4 == 0 { 19 } else { 0 };
+        assert_eq!(bucket.get(key.to_le_bytes()).unwrap().unwrap()[..], [round; 500]);
+    }
+}
