@@ -7,7 +7,7 @@
 //!   whose result is not looked at.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use anyhow::Result;
 
@@ -27,6 +27,20 @@ pub fn set_cache_bytes(bytes: usize) {
 /// Bytes given to every engine that has a cache.
 pub fn cache_bytes() -> usize {
     CACHE.load(Ordering::Relaxed)
+}
+
+/// Whether reads will be of what is not in memory.
+static COLD: AtomicBool = AtomicBool::new(false);
+
+/// Says, once, before one is opened, that engines should read no more than they are asked for, if
+/// they have a setting for that: reading ahead brings in what nobody wants.
+pub fn set_cold(is_cold: bool) {
+    COLD.store(is_cold, Ordering::Relaxed);
+}
+
+/// Whether to read no more than what is asked for.
+pub fn is_cold() -> bool {
+    COLD.load(Ordering::Relaxed)
 }
 
 /// What an engine says it takes of the disk, by what it is for.

@@ -162,6 +162,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
     ensure!(plan.value >= 24, "a value has 24 bytes at least");
     record::set_value_len(plan.value);
     engine::set_cache_bytes(plan.cache);
+    engine::set_cold(plan.workloads.iter().any(|name| ["cold", "limited"].contains(&&**name)));
     plan.gets = gets.unwrap_or(plan.keys.min(workload::GETS_MAX));
     plan.engine = engines.first().cloned().unwrap_or_default();
     let comparison = Comparison { plan, rounds, engines, cgroup };

@@ -14,12 +14,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use anyhow::{Result, anyhow, bail, ensure};
-use memmap2::{Mmap, MmapOptions};
+use memmap2::{Advice, Mmap, MmapOptions};
 use rustix::fs::FallocateFlags;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::table::{Slot, Table};
-use crate::engine::{Engine, Phase, Reader, Span};
+use crate::engine::{Engine, Phase, Reader, Span, is_cold};
 use crate::record::{Block, Change, Probe, Record};
 
 const MAGIC: &[u8; 8] = b"floor 1\n";
@@ -201,6 +201,9 @@ impl Engine for Floor {
         let allocated = file.metadata()?.len();
         // SAFETY: the file only grows while it is mapped, but for the cut to its tail at close.
         let log = Log(unsafe { MmapOptions::new().len(MAP_BYTES).map(&file)? });
+        if is_cold() {
+            log.0.advise(Advice::Random)?;
+        }
         let (table, tail) = match restore(dir)? {
             Some(restored) => restored,
             None => log.scan(allocated),

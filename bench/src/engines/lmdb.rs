@@ -11,7 +11,7 @@ use heed::{
     WithTls,
 };
 
-use crate::engine::{Engine, Phase, Reader, Span};
+use crate::engine::{Engine, Phase, Reader, Span, is_cold};
 use crate::record::{Block, Change, Record};
 
 const MAP_BYTES: usize = 16 << 30;
@@ -34,10 +34,11 @@ impl Engine for Lmdb {
     fn open(dir: &Path, phase: Phase) -> Result<Self> {
         let mut options = EnvOpenOptions::new();
         options.map_size(MAP_BYTES);
-        if phase == Phase::Load {
-            // SAFETY: without syncs only a power loss can harm the file, and then it is rebuilt.
-            unsafe { options.flags(EnvFlags::NO_SYNC) };
-        }
+        let mut flags = EnvFlags::empty();
+        flags.set(EnvFlags::NO_SYNC, phase == Phase::Load);
+        flags.set(EnvFlags::NO_READ_AHEAD, is_cold());
+        // SAFETY: without syncs only a power loss can harm the file, and then it is rebuilt.
+        unsafe { options.flags(flags) };
         // SAFETY: nobody else writes to the benchmark's own directory.
         let env = unsafe { options.open(dir)? };
         let txn = env.read_txn()?;
