@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::compare::Comparison;
 use crate::suite::{self, Stores, Suite, Work};
-use crate::workload::{GETS_MAX, Plan};
+use crate::workload::{Plan, gets};
 use crate::{USAGE, document, engines, help, ledger, results, split};
 
 /// What `quick` divides sizes by, and how long it measures what is measured for a time.
@@ -109,7 +109,7 @@ impl All {
         let keys = if self.is_quick { size / QUICK_PART } else { size };
         let plan = Plan { dir: self.dir.clone(), keys, value: stores.value, ..Plan::default() };
         let mut plan = Plan {
-            gets: keys.min(GETS_MAX),
+            gets: gets(keys),
             workloads: stores.workloads.iter().map(|name| (*name).to_owned()).collect(),
             ..plan
         };

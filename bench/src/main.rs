@@ -47,7 +47,7 @@ kvb-bench [--keys 1000000] [--rounds 3] [--engines a,b,c] [--workloads a,b,c] [-
   --workloads  of put,writers,block,get,get2,miss,reopen,kill,scan-full,scan-prefix,scan-reverse, and of
                churn,put-latency,mixed,cold,limited, which run only when named; the load always runs
   --dir        where the stores are made, on the disk to be measured (default: a temporary one)
-  --gets       gets per thread (default: as many as keys, at most 1000000)
+  --gets       gets per thread (default: as many as keys, 200000 to 1000000)
   --churn      changes of the churn per key; --churn-batch of them make a durable commit
   --seconds    how long put-latency puts and mixed commits
   --value      bytes of a value; from 16384 on, batches and blocks are of 20 records, not 1000
@@ -163,7 +163,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
     record::set_value_len(plan.value);
     engine::set_cache_bytes(plan.cache);
     engine::set_cold(plan.workloads.iter().any(|name| ["cold", "limited"].contains(&&**name)));
-    plan.gets = gets.unwrap_or(plan.keys.min(workload::GETS_MAX));
+    plan.gets = gets.unwrap_or(workload::gets(plan.keys));
     plan.engine = engines.first().cloned().unwrap_or_default();
     let comparison = Comparison { plan, rounds, engines, cgroup };
     Ok(Arguments { role, comparison, json, charts, enter })

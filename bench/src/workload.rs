@@ -26,8 +26,9 @@ use crate::machine;
 use crate::record::{self, Live, Probe, Record, batch};
 use crate::times::Times;
 
-/// Gets per thread, unless somebody says otherwise, or as many as keys if they are fewer.
-pub const GETS_MAX: usize = 1_000_000;
+/// Gets per thread, unless somebody says otherwise: as many as keys, but no fewer and no more than these.
+const GETS_MIN: usize = 200_000;
+const GETS_MAX: usize = 1_000_000;
 /// Probes made at a time, off the clock.
 const CHUNK: usize = 1024;
 /// Fresh records written before the kill: this part of the keys, but no more than the second.
@@ -83,6 +84,11 @@ pub struct Plan {
     /// Bytes for every engine that has a cache.
     pub cache: usize,
     pub workloads: Vec<String>,
+}
+
+/// Gets per thread for so many keys.
+pub fn gets(keys: usize) -> usize {
+    keys.clamp(GETS_MIN, GETS_MAX)
 }
 
 impl Default for Plan {
