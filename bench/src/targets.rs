@@ -295,7 +295,7 @@ const LIMITS: &[(&str, &str)] = &[
     ("commit of the churn", "the same, and waiting for compaction when space runs ahead of it"),
     (
         "cold get",
-        "a record on two pages is two reads of a mapping, and what of the index was not read yet is another",
+        "beside the read two calls that ask for pages and the fault behind them, and what of the index was not read yet",
     ),
     (
         "anonymous memory",

@@ -152,9 +152,9 @@ impl Keeper {
         core.dead_max.store(dead.max(DEAD_MAX_MIN), Ordering::Relaxed);
     }
 
-    /// Pages the next log extent should have: a sixteenth of the log, within limits. While next to nothing of the log is dead, up to an
-    /// eighth if groups of batches as they come now need that: every segment that they fill costs syncs, and there is nothing
-    /// to compact.
+    /// Pages the next log extent should have, within limits: a thirty-second of the log or less, because space goes up and down by as
+    /// much as a segment where records keep dying. While next to nothing of the log is dead, a sixteenth, and up to an eighth if groups
+    /// of batches as they come now need that: every segment that they fill costs syncs, and there is nothing to compact.
     pub(crate) fn next_segment_pages(&self, core: &Core) -> u64 {
         let geometry = core.geometry();
         let (mut log_pages, mut dead) = (0, 0_u64);
@@ -165,7 +165,6 @@ impl Keeper {
             dead = dead.saturating_add(kept.entry.delete_bytes.get());
         }
         let least = geometry.pages(SEGMENT_BYTES_MIN).max(4);
-        // Where they die all the time, smaller ones: space goes up and down by as much as a segment.
         let mut wanted = (log_pages / 64).max(geometry.pages(CHURN_BYTES)).min(log_pages / 32);
         if dead <= geometry.paddr(log_pages) / 64 {
             wanted = log_pages / 16;
@@ -189,10 +188,12 @@ impl Keeper {
             write_passive(&*core.disk, core.geometry(), Kind::Free, extent)?;
             return Ok(extent);
         };
-        if !self.warm.has(taken.extent) {
+        let is_warm = self.warm.has(taken.extent);
+        // Order: what is being filled must not be given back meanwhile.
+        self.warm.forget(taken.extent);
+        if !is_warm {
             self.fill_holes(core, taken.extent)?;
         }
-        self.warm.forget(taken.extent);
         taken.rest.iter().for_each(|rest| self.warm.add_head(*rest));
         // Order: see the first invariant. The second sync is for extents that were joined in memory only: their old
         // headers inside must not be written over while the way still leads there.
@@ -211,10 +212,10 @@ impl Keeper {
         let end = geometry.paddr(extent.end_page());
         while at < end {
             let len = (end - at).min(PUNCH_BYTES);
-            core.disk.allocate(at, len).map_err(|error| {
+            if let Err(error) = self.reserve(core, at, len, "reserve space") {
                 self.space.give_back(extent);
-                no_space_or("reserve space")(error)
-            })?;
+                return Err(error);
+            }
             at += len;
         }
         Ok(())
@@ -244,18 +245,26 @@ impl Keeper {
         core.disk.write_at(old, &[0; 512]).map_err(Error::io("clear the old superblock"))
     }
 
-    fn allocate(&self, core: &Core, pages: u64) -> Result<u64> {
+    fn allocate(&mut self, core: &Core, pages: u64) -> Result<u64> {
         let geometry = core.geometry();
         let at = geometry.paddr(self.b_page + 1);
         // The first time also what creation left without blocks, the journal above all.
         let from = if self.segments.is_empty() { 0 } else { at };
-        match core.disk.allocate(from, at - from + geometry.paddr(pages)) {
-            Ok(()) => {
-                core.log.cover(at + geometry.paddr(pages))?;
-                Ok(pages)
+        self.reserve(core, from, at - from + geometry.paddr(pages), "grow the bucket")?;
+        core.log.cover(at + geometry.paddr(pages))?;
+        Ok(pages)
+    }
+
+    /// Takes blocks from the disk. If it is full, those of free pages go back first.
+    fn reserve(&mut self, core: &Core, at: u64, len: u64, doing: &'static str) -> Result<()> {
+        let reserved = match core.disk.allocate(at, len) {
+            Err(error) if is_full(&error) && !self.warm.is_empty() => {
+                self.cool(core, 0)?;
+                core.disk.allocate(at, len)
             }
-            Err(error) => Err(no_space_or("grow the bucket")(error)),
-        }
+            reserved => reserved,
+        };
+        reserved.map_err(no_space_or(doing))
     }
 
     /// Takes an extent for the log or for output and notes it to be named by the next checkpoint.
@@ -280,6 +289,16 @@ impl Keeper {
     /// Makes sure that the pieces of a large group will find room, and the segment tables that registering them
     /// takes.
     pub(crate) fn secure_pieces(&mut self, core: &Core, pieces: Pieces) -> Result<()> {
+        match self.secure_pieces_once(core, pieces) {
+            Err(Error::NoSpace) if !self.warm.is_empty() => {
+                self.cool(core, 0)?;
+                self.secure_pieces_once(core, pieces)
+            }
+            result => result,
+        }
+    }
+
+    fn secure_pieces_once(&mut self, core: &Core, pieces: Pieces) -> Result<()> {
         let geometry = core.geometry();
         let max = core.fixed.segment_page_max;
         let mut in_free = 0;

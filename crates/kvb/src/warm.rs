@@ -19,7 +19,7 @@ pub(crate) struct Warm {
     count: u64,
     /// Pages with headers, and maybe some that had one.
     heads: PageSet,
-    /// As they came; parts may have been taken since.
+    /// As they came; parts may have been taken since, but of none all.
     extents: VecDeque<Extent>,
 }
 
@@ -55,6 +55,17 @@ impl Warm {
         self.count -= self.count_in(extent);
         self.pages.remove(extent);
         self.heads.remove(extent);
+        let (from, to) = (extent.start_page, extent.end_page());
+        let mut extents = std::mem::take(&mut self.extents);
+        extents.retain(|one| {
+            one.end_page() <= from || to <= one.start_page || self.count_in(*one) > 0
+        });
+        self.extents = extents;
+    }
+
+    /// True if no page is warm.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
     }
 
     /// What to give back so that no more than so many pages stay warm: those first that came first.
@@ -107,6 +118,20 @@ mod tests {
         assert!(warm.has(Extent::new(14, 6)));
         assert_eq!(warm.cool(0), [Extent::new(15, 5)]);
         assert_eq!(warm.cool(0), []);
+    }
+
+    #[test]
+    fn what_comes_and_goes_leaves_nothing_behind() {
+        let mut warm = Warm::default();
+        for _ in 0..100 {
+            warm.add(Extent::new(10, 4));
+            warm.add(Extent::new(20, 4));
+            warm.forget(Extent::new(10, 2));
+            warm.forget(Extent::new(12, 2));
+        }
+        assert_eq!(warm.extents, [Extent::new(20, 4)]);
+        warm.forget(Extent::new(20, 4));
+        assert!(warm.is_empty() && warm.extents.is_empty());
     }
 
     #[test]
