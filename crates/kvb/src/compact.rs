@@ -1,5 +1,6 @@
 //! Compaction as it is asked for, and as the background does it. How it works: `round.rs`.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -293,23 +294,39 @@ impl Core {
     fn compact_steps(&self, is_covered: bool) -> Result<Compaction> {
         let newest = self.lock_keeper().next_seg_id;
         let mut done = Compaction::default();
+        // Segments that had more to move than is known, and too much for the disk.
+        let mut too_full: HashSet<u64> = HashSet::new();
+        let mut most = usize::MAX;
         loop {
             // On a full disk no merge counts what died.
             let mut choice = if is_covered { self.choice() } else { self.exact_choice()? };
-            choice.candidates.retain(|one| one.dead > 0 && one.sealed.entry.seg_id.get() < newest);
+            choice.candidates.retain(|one| {
+                let id = one.sealed.entry.seg_id.get();
+                one.dead > 0 && id < newest && !too_full.contains(&id)
+            });
             // In the room there is; or in more, if the disk has it.
-            let mut victims = choice.smallest(self);
-            if victims.is_empty() && is_covered && !self.lock_supply().starved {
+            let mut victims = choice.smallest(self, most);
+            let is_first = most == usize::MAX;
+            if victims.is_empty() && is_first && is_covered && !self.lock_supply().starved {
                 victims = choice.fill_any();
             }
             drop(choice);
             if victims.is_empty() {
                 return Ok(done);
             }
+            let (count, first) = (victims.len(), victims.first().map(|one| one.entry.seg_id.get()));
             let round = match self.round(victims, false) {
-                Err(Error::NoSpace) => return Ok(done),
+                // The emptiest of them may still do, or another.
+                Err(Error::NoSpace) => {
+                    most = (count / 2).max(1);
+                    if count == 1 {
+                        too_full.extend(first);
+                    }
+                    continue;
+                }
                 round => round?,
             };
+            most = usize::MAX;
             done.add(&round);
             // What was taken from the reserve comes back to it.
             self.lock_keeper().tend(self)?;

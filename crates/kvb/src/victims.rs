@@ -220,14 +220,17 @@ impl Choice {
         self.fill(&all)
     }
 
-    /// Those with the least to move, as many as fit the room there is in one place, for a disk that is full; none that
-    /// would gain next to nothing.
-    pub(crate) fn smallest(&self, core: &Core) -> Vec<Arc<Sealed>> {
+    /// Those with the least to move, so many at most and as many as fit the room there is in one place, for a disk that is
+    /// full; none that would gain next to nothing.
+    pub(crate) fn smallest(&self, core: &Core, most: usize) -> Vec<Arc<Sealed>> {
+        // No output begins in less; what has nothing to move needs none.
+        let room = if self.room < OUTPUT_PAGES_MIN { 0 } else { self.room };
         let gains = |one: &&Candidate| one.dead > one.bytes / 20;
         let mut all: Vec<&Candidate> = self.candidates.iter().filter(gains).collect();
         // Neighbours, if there is a choice: an image needs room in one place.
         let eighths = |one: &Candidate| one.live_at_most() * 8 / one.bytes.max(1);
-        all.sort_by_key(|one| (eighths(one), one.sealed.entry.start_page.get()));
+        let moves = |one: &Candidate| one.live_at_most() > 0;
+        all.sort_by_key(|one| (moves(one), eighths(one), one.sealed.entry.start_page.get()));
         let mut victims: Vec<Arc<Sealed>> = Vec::new();
         let (mut live, mut records, mut before, mut after) = (0, 0, 0, 0);
         for one in all {
@@ -235,8 +238,11 @@ impl Choice {
             let one_records = (count * one.live_at_most()).div_ceil(one.bytes.max(1));
             let style = core.fixed.style();
             let len = style.header_len() + live + one.live_at_most();
-            let pages = sealed_page_count(core.geometry(), style, len, records + one_records);
-            if pages <= self.room {
+            let pages = match records + one_records {
+                0 => 0,
+                records => sealed_page_count(core.geometry(), style, len, records),
+            };
+            if pages <= room && victims.len() < most {
                 live += one.live_at_most();
                 records += one_records;
                 before += one.sealed.extent().page_count;
