@@ -19,14 +19,14 @@ use crate::format::roster::{SEGMENT_MOVED, SegmentEntry};
 use crate::format::superblock::FLAG_ZSTD;
 use crate::image::Image;
 use crate::keeper::{DEAD_MAX_MIN, Keeper, Kept};
+use crate::late_run::LateRun;
 use crate::log::Log;
 use crate::mount::{MountReport, Parts, named_extent, segment_extent, table_place};
 use crate::options::Options;
-use crate::overlay::{DELETE_BIT, Overlay};
+use crate::overlay::Overlay;
 use crate::page_set::PageSet;
 use crate::queue::Queue;
 use crate::ring::Ring;
-use crate::runs::Run;
 use crate::sealed::{Hold, Sealed};
 use crate::segment::Segment;
 use crate::snapshot::Snapshots;
@@ -245,22 +245,27 @@ fn build_view(
     };
     let image_seqno = image.place.seqno;
     let newer: Vec<&Arc<Sealed>> = sealed.iter().filter(|sealed| !image.covers(sealed)).collect();
+    let count = |sealed: &&Arc<Sealed>| usize::try_from(sealed.entry.record_count.get());
+    let in_runs: usize = newer.iter().filter_map(|sealed| count(sealed).ok()).sum();
+    let is_late =
+        |sealed: &Arc<Sealed>| in_runs > LOAD_MAX || sealed.run(log, &parts.fixed).is_some();
     let mut layers = Vec::new();
     for sealed in &newer {
-        layers.push(match sealed.run(log, &parts.fixed) {
-            Some(run) => Layer::Run(*run),
+        let run = LateRun::open(log, &parts.fixed, sealed).filter(|_| is_late(sealed));
+        layers.push(match run {
+            Some(run) => Layer::Run(run),
             None => {
                 report.runs_rebuilt += 1;
-                Layer::Rescanned(rescan(log, &parts.fixed, &sealed.entry)?)
+                Layer::Rescanned(Box::new(rescan(log, &parts.fixed, &sealed.entry)?))
             }
         });
     }
     report.runs = u64::try_from(layers.len()).unwrap_or(u64::MAX);
     let in_tail: usize = parts.tail.segments.iter().map(|segment| segment.entries.len()).sum();
-    let in_runs: usize = layers.iter().map(Layer::len).sum();
     let must_load = report.runs_rebuilt > 0;
     let load_runs = in_runs <= LOAD_MAX || must_load;
-    let room = in_tail + if load_runs { in_runs } else { 0 };
+    let to_load: usize = if load_runs { layers.iter().map(Layer::len).sum() } else { 0 };
+    let room = in_tail + to_load;
     let active = Overlay::with_room(room.max(1024), env.random_u64());
     newer.iter().for_each(|sealed| active.hold(&sealed.hold, sealed.start(geometry)));
     let unsealed = parts.tail.segments.iter().filter_map(|segment| segment.unsealed.clone());
@@ -268,17 +273,17 @@ fn build_view(
     unsealed.iter().for_each(|unsealed| active.hold(&unsealed.hold, unsealed.start));
     let set = |hash, entry| active.set_if_newest(log, hash, entry);
     let mut runs = Vec::new();
-    for layer in &layers {
+    for layer in layers {
         match layer {
-            Layer::Run(run) if !load_runs => runs.push(*run),
+            Layer::Run(run) if !load_runs => runs.push(run),
             Layer::Run(run) => {
-                for (hash, entry, seqno) in run.in_log_order(log) {
-                    if run.is_moved || seqno > image_seqno {
+                for (hash, entry, seqno) in run.in_log_order(log)? {
+                    if run.is_moved() || seqno > image_seqno {
                         set(hash, entry)?;
                     }
                 }
             }
-            Layer::Rescanned(segment) => load_segment(segment, geometry, image_seqno, set)?,
+            Layer::Rescanned(segment) => load_segment(&segment, geometry, image_seqno, set)?,
         }
     }
     // A reader never seals the tail, so if it has to give up the image, only the overlay knows of these. Where the tail
@@ -324,14 +329,14 @@ fn gone(
 }
 
 enum Layer {
-    Run(Run),
-    Rescanned(Segment),
+    Run(LateRun),
+    Rescanned(Box<Segment>),
 }
 
 impl Layer {
     fn len(&self) -> usize {
         match self {
-            Layer::Run(run) => run.count,
+            Layer::Run(run) => run.count(),
             Layer::Rescanned(segment) => segment.entries.len(),
         }
     }
@@ -343,12 +348,9 @@ fn load_segment(
     image_seqno: u64,
     set: impl Fn(u64, u64) -> Result<()>,
 ) -> Result<()> {
-    let start = geometry.paddr(segment.extent.start_page);
-    for entry in &segment.entries {
-        let seqno = segment.base_seqno + u64::from(entry.seqno_delta.get());
+    for (hash, entry, seqno) in segment.changes(geometry) {
         if segment.style.is_moved || seqno > image_seqno {
-            let delete = if entry.is_delete() { DELETE_BIT } else { 0 };
-            set(entry.slot_hash.get(), (start + entry.record_offset()) | delete)?;
+            set(hash, entry)?;
         }
     }
     Ok(())

@@ -12,8 +12,8 @@ use crate::error::{Error, Result, What};
 use crate::format::roster::{NAMED_LOG, NamedExtent};
 use crate::image::Image;
 use crate::keeper::RESERVE;
+use crate::late_run::LateRun;
 use crate::overlay::Overlay;
-use crate::runs::Run;
 use crate::segment::sealed_page_count;
 use crate::segment_sums::SegmentSums;
 use crate::view::{Frozen, View};
@@ -233,12 +233,12 @@ impl Core {
             self.hand_over(writer);
             keeper.tend(self)?;
         }
-        let mut segments: Vec<_> = keeper.segments.values().map(|kept| &kept.entry).collect();
-        segments.sort_by_key(|entry| std::cmp::Reverse(entry.base_seqno.get()));
+        let mut segments: Vec<_> = keeper.segments.values().map(|kept| &kept.sealed).collect();
+        segments.sort_by_key(|sealed| std::cmp::Reverse(sealed.entry.base_seqno.get()));
         let mut runs = Vec::with_capacity(segments.len());
-        for entry in segments {
-            let run = Run::load(&self.log, self.geometry(), self.fixed.uuid, entry);
-            let at = self.geometry().paddr(entry.start_page.get());
+        for sealed in segments {
+            let run = LateRun::open(&self.log, &self.fixed, sealed);
+            let at = sealed.start(self.geometry());
             runs.push(run.ok_or_else(|| Error::corrupt(What::Run, at))?);
         }
         self.rebuilds.fetch_add(1, Ordering::AcqRel);

@@ -59,6 +59,7 @@ mod keeper;
 mod key_merge;
 mod key_sort;
 mod keys;
+mod late_run;
 mod level;
 mod liveness;
 mod log;

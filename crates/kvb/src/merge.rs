@@ -91,13 +91,13 @@ impl Core {
                 }
             }
             for run in view.runs.iter() {
-                let changes = run.in_log_order(&self.log);
+                let changes = run.in_log_order(&self.log)?;
                 for slice in changes.rchunks(FOLD_SLICE) {
                     let _no_commits = self.lock_writer();
                     self.secure_overlay(slice.len())?;
                     let current = self.view.load();
                     for &(hash, entry, seqno) in slice.iter().rev() {
-                        if run.is_moved || seqno > image_seqno {
+                        if run.is_moved() || seqno > image_seqno {
                             current.active.set_if_newest(&self.log, hash, entry)?;
                         }
                     }

@@ -1,7 +1,7 @@
 //! Runs of sealed segments, read through the mapping.
 //!
-//! After a crash the image may be behind by many segments. Their runs are then probed where they lie, newest
-//! first, until they have been folded into the index; opening does not wait for that.
+//! After a crash the image may be behind by many segments. Their runs are then probed where they lie, until they have been
+//! folded into the index; opening does not wait for that, nor for checking them (`late_run.rs`).
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::extent::{Extent, Geometry};
 use crate::format::filter;
 use crate::format::meta::{self, Meta};
-use crate::format::roster::{SEGMENT_MOVED, SegmentEntry};
+use crate::format::roster::SegmentEntry;
 use crate::format::run::{DELTA_FAR, RunEntry};
 use crate::format::segment::SegmentHeader;
 use crate::group::{Member, find_in_group};
@@ -29,8 +29,6 @@ pub(crate) struct Run {
     pub(crate) segment_paddr: u64,
     /// Seqno of its first record.
     pub(crate) base_seqno: u64,
-    /// It is of moved records.
-    pub(crate) is_moved: bool,
     /// Entries in the run.
     pub(crate) count: usize,
     entries_at: u64,
@@ -92,6 +90,11 @@ impl<'a> SideData<'a> {
         self.bytes_of(kind).filter(|(_, bytes)| self.is_vouched_for(kind, bytes))
     }
 
+    /// How long a section says it is.
+    pub(crate) fn len_of(&self, kind: u32) -> Option<usize> {
+        usize::try_from(self.meta.section(kind)?.length.get()).ok()
+    }
+
     fn bytes_of(&self, kind: u32) -> Option<(u64, &'a [u8])> {
         let section = self.meta.section(kind)?;
         let offset = usize::try_from(section.offset.get()).ok()?;
@@ -117,12 +120,16 @@ impl Run {
         (bytes.len() == count.checked_mul(RunEntry::SIZE)?).then_some(Run {
             segment_paddr: geometry.paddr(entry.start_page.get()),
             base_seqno: entry.base_seqno.get(),
-            is_moved: entry.flags.get() & SEGMENT_MOVED != 0,
             count,
             entries_at,
             filter_at,
             filter_len: filter.len(),
         })
+    }
+
+    /// Where its filter stands, and how long it is.
+    pub(crate) fn filter_place(&self) -> (u64, usize) {
+        (self.filter_at, self.filter_len)
     }
 
     /// The i-th entry in order.

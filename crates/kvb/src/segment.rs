@@ -406,6 +406,16 @@ impl Segment {
         meta_extent(geometry, self.seg_id, head, parts, key.as_deref())
     }
 
+    /// Slot hash, overlay entry and seqno of every record, as they stand.
+    pub(crate) fn changes(&self, geometry: Geometry) -> impl Iterator<Item = (u64, u64, u64)> {
+        let start = geometry.paddr(self.extent.start_page);
+        self.entries.iter().map(move |entry| {
+            let delete = if entry.is_delete() { crate::overlay::DELETE_BIT } else { 0 };
+            let seqno = self.base_seqno + u64::from(entry.seqno_delta.get());
+            (entry.slot_hash.get(), (start + entry.record_offset()) | delete, seqno)
+        })
+    }
+
     /// The run in its order: slot hash, key, newest first.
     fn sorted_run(&self, log: &Log, geometry: Geometry) -> Vec<RunEntry> {
         let start = geometry.paddr(self.extent.start_page);

@@ -9,12 +9,12 @@ use crate::core::Fixed;
 use crate::error::Result;
 use crate::format::record::DELETE;
 use crate::image::Image;
+use crate::late_run::LateRun;
 use crate::level::Level;
 use crate::log::Log;
 use crate::opened::Opened;
 use crate::overlay::{DELETE_BIT, Lookup, Overlay, Sight};
 use crate::page_set::PageSet;
-use crate::runs::Run;
 use crate::sealed::Sealed;
 use crate::unsealed::Unsealed;
 
@@ -80,7 +80,7 @@ pub(crate) struct View {
     /// Being merged into the next image.
     pub(crate) frozen: Option<Frozen>,
     /// Runs not folded in yet, newest first.
-    pub(crate) runs: Arc<[Run]>,
+    pub(crate) runs: Arc<[LateRun]>,
     /// The image.
     pub(crate) image: Arc<Image>,
     /// Pages of segments that are gone since the image was made.

@@ -455,6 +455,118 @@ fn flipped_bytes_in_runs_filters_and_directories_cost_nothing() {
     }
 }
 
+/// Runs that are too many to be loaded are checked when they are needed. What does not hold costs time and nothing else,
+/// also where records are overwritten and deleted later.
+#[test]
+fn damaged_runs_that_are_checked_late_cost_nothing() {
+    const KEYS: u32 = 30_000;
+    // Nothing is merged, and compaction has no reason to.
+    let options =
+        Options::default().durability(Durability::Relaxed).overlay_min(1 << 20).slack(400);
+    let disk = MemoryDisk::new();
+    let create = options.clone().background(false);
+    let bucket = Bucket::create_on(Arc::new(disk.clone()), env(), create).unwrap();
+    for first in (0..KEYS).step_by(5000) {
+        let keys = first..first + 5000;
+        let (mut first, mut second, mut third) = (Batch::new(), Batch::new(), Batch::new());
+        for n in keys {
+            first.put(key(n), b"to be overwritten");
+            second.put(key(n), value(n));
+            if n % 5 == 0 {
+                third.delete(key(n));
+            }
+        }
+        for batch in [first, second, third] {
+            bucket.commit(batch).unwrap();
+        }
+    }
+    let killed = disk.to_bytes();
+    drop(bucket);
+    let damage = |sections: &[u32]| {
+        let mut bytes = killed.clone();
+        for section in sections.iter().flat_map(|kind| anatomy::sections(&killed, *kind)) {
+            bytes[section.start + section.len() / 2] ^= 1;
+        }
+        bytes
+    };
+    for (sections, rebuilds) in [
+        (&[][..], false),
+        (&[meta::SECTION_RUN], false),
+        (&[meta::SECTION_FILTER], true),
+        (&[meta::SECTION_RUN, meta::SECTION_DIRECTORY], false),
+    ] {
+        let bytes = damage(sections);
+        let context = format!("sections {sections:?}");
+        let reader = Arc::new(MemoryDisk::from_bytes(bytes.clone()));
+        let reader = Bucket::open_read_only_on(reader, env()).unwrap();
+        let report = reader.mount_report();
+        assert!(report.runs > 4, "{context}: {report:?}");
+        assert_eq!(report.runs_rebuilt > 0, rebuilds, "{context}: {report:?}");
+        assert_all_there(&reader, KEYS, &format!("{context}, a reader"));
+        for background in [false, true] {
+            let context = format!("{context}, background {background}");
+            let disk = MemoryDisk::from_bytes(bytes.clone());
+            let options = options.clone().background(background);
+            let open = || Bucket::open_on(Arc::new(disk.reopen()), env(), options.clone()).unwrap();
+            let bucket = open();
+            assert_all_there(&bucket, KEYS, &context);
+            bucket.put(key(5), value(5)).unwrap();
+            bucket.delete(key(5)).unwrap();
+            bucket.flush().unwrap();
+            assert_eq!(bucket.scan(b"key ").count(), usize::try_from(KEYS - KEYS / 5).unwrap());
+            bucket.close().unwrap();
+            assert_all_there(&open(), KEYS, &format!("{context}, again"));
+        }
+    }
+}
+
+/// Where a run and a record of its segment are damaged, whatever may have been there is an error, the rest is right.
+#[test]
+fn a_damaged_run_over_a_damaged_record_is_an_error() {
+    const KEYS: u32 = 50_000;
+    let options = Options::default().durability(Durability::Relaxed).overlay_min(1 << 20);
+    let disk = MemoryDisk::new();
+    let create = options.clone().background(false);
+    let bucket = Bucket::create_on(Arc::new(disk.clone()), env(), create).unwrap();
+    for first in (0..KEYS).step_by(5000) {
+        let mut batch = Batch::new();
+        for n in first..first + 5000 {
+            batch.put(key(n), value(n));
+        }
+        bucket.commit(batch).unwrap();
+    }
+    let mut bytes = disk.to_bytes();
+    drop(bucket);
+    let segment = anatomy::extents(&bytes).into_iter().find(anatomy::Found::is_sealed).unwrap();
+    let middle =
+        segment.bytes.start + usize::try_from(segment.header.segment_size.get()).unwrap() / 2;
+    bytes[middle] ^= 1;
+    let runs = anatomy::sections(&bytes, meta::SECTION_RUN);
+    let run = runs.iter().filter(|run| run.start > middle).min_by_key(|run| run.start).unwrap();
+    bytes[run.start] ^= 1;
+    let count_errors = |bucket: &dyn Lookup| {
+        let mut errors = 0;
+        for n in 0..KEYS {
+            match bucket.value(&key(n)) {
+                Ok(found) => assert_eq!(found, Some(value(n)), "key {n}"),
+                Err(Error::Corrupt(_)) => errors += 1,
+                Err(error) => panic!("key {n}: {error}"),
+            }
+        }
+        errors
+    };
+    let reader = Arc::new(MemoryDisk::from_bytes(bytes.clone()));
+    let errors = count_errors(&Bucket::open_read_only_on(reader, env()).unwrap());
+    assert!((1..KEYS / 2).contains(&errors), "{errors} errors");
+    let disk = Arc::new(MemoryDisk::from_bytes(bytes));
+    let bucket = Bucket::open_on(disk, env(), options).unwrap();
+    assert_eq!(count_errors(&bucket), errors);
+    // An index without them would be wrong, so there is none, and the log does not grow without one.
+    let flushed = bucket.flush();
+    assert!(matches!(flushed, Err(Error::Corrupt(_) | Error::Stopped(_))), "{flushed:?}");
+    assert_eq!(count_errors(&bucket), errors);
+}
+
 /// A byte of a moved record, of a tombstone, of a guard or of any header of theirs: an error, or right.
 #[test]
 fn flipped_bytes_in_moved_segments_and_guards_are_errors_or_harmless() {
