@@ -35,6 +35,7 @@ impl Comparison {
         let plan = &self.plan;
         // Taken first: afterwards the load is our own.
         let machine = machine::description();
+        machine::touch_memory()?;
         let existed = plan.dir.exists();
         let new = |engine: &String| Results { engine: engine.clone(), rounds: Vec::new() };
         let mut all: Vec<Results> = self.engines.iter().map(new).collect();
