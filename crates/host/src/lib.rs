@@ -7,6 +7,7 @@
 
 mod buffer;
 mod claim;
+mod crc;
 mod dir;
 mod disk;
 mod env;
@@ -19,6 +20,7 @@ mod prefetch;
 mod sim;
 mod words;
 
+pub use crc::crc32c_short;
 pub use dir::Dir;
 pub use disk::{Disk, LockError, SECTOR};
 pub use env::{Env, ManualEnv, SystemEnv};

@@ -1,6 +1,6 @@
 //! Mapped memory: lending a file's bytes without copying them, and sharing words with other
-//! processes. Other `unsafe` of the crate: a system call in `locks`, a slice in `words`, an instruction in
-//! `prefetch`.
+//! processes. Other `unsafe` of the crate: a system call in `locks`, a slice in `words`, instructions in
+//! `prefetch` and `crc`.
 //!
 //! Two kinds of memory stand behind a [`Mapping`]: a shared, read-only mapping of a file, and a
 //! [`Region`], anonymous memory that plays the file for the disks that live in memory. A [`Board`]

@@ -147,7 +147,8 @@ impl fmt::Display for Corrupt {
 #[inline]
 pub fn crc(bytes: &[u8]) -> u32 {
     // A CRC of 32 bits comes in the lower half.
-    crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
+    let any = || crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32;
+    host::crc32c_short(bytes).unwrap_or_else(any)
 }
 
 /// Reads a packed structure from the start of `bytes`.

@@ -71,6 +71,9 @@ pub(crate) trait Held<'a>: Clone {
     /// Its key.
     fn key(&self) -> &[u8];
 
+    /// The record as it lies, if it did not have to be opened.
+    fn lent(&self) -> Option<Lent<'a>>;
+
     /// The record, opened.
     fn open(self) -> Opened<'a>;
 }
@@ -93,6 +96,10 @@ impl<'a> Held<'a> for Opened<'a> {
     #[inline]
     fn key(&self) -> &[u8] {
         Opened::key(self)
+    }
+
+    fn lent(&self) -> Option<Lent<'a>> {
+        None
     }
 
     #[inline]
@@ -129,6 +136,11 @@ impl<'a> Held<'a> for Lent<'a> {
     fn key(&self) -> &[u8] {
         let len = usize::try_from(self.header.key_len.get()).unwrap_or(usize::MAX);
         self.body.get(..len).unwrap_or(self.body)
+    }
+
+    #[inline]
+    fn lent(&self) -> Option<Lent<'a>> {
+        Some(*self)
     }
 
     #[inline]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::core::Core;
 use crate::error::Result;
-use crate::format::record::DELETE;
+use crate::format::record::{DELETE, ENC_RAW};
 use crate::key_merge::{Head, KeyMerge};
 use crate::level::{Level, Part};
 use crate::opened::{Held, Lent, Opened};
@@ -136,25 +136,53 @@ impl<'a> Rows<'a> {
         &self,
         merge: &mut KeyMerge<'a, R>,
         is_inside: impl Fn(&[u8]) -> bool,
-    ) -> Option<Result<Row<'a>>> {
+    ) -> Next<'a> {
         loop {
-            match merge.next(&is_inside)? {
-                Err(error) => return Some(Err(error)),
-                Ok(Head { record, .. }) => {
+            match merge.next(&is_inside) {
+                None => return Next::default(),
+                Some(Err(error)) => return Next::other(Err(error)),
+                Some(Ok(Head { record, .. })) => {
                     let header = record.header();
                     if header.kind == DELETE || header.is_expired(self.now) {
                         continue;
                     }
-                    let record = record.open();
-                    // By hand: mapping over the result takes the row apart and puts it together again.
-                    let expanded = match self.core.expand(&record) {
-                        Ok(expanded) => expanded.map(Arc::new),
-                        Err(error) => return Some(Err(error)),
+                    let lent = record.lent().filter(|_| header.form() == ENC_RAW && !self.pins);
+                    return match lent {
+                        Some(_) => Next { lent, other: None },
+                        None => Next::other(self.row(record.open())),
                     };
-                    let _pin = self.pins.then(|| Arc::clone(&self.view));
-                    return Some(Ok(Row { record, expanded, _pin }));
                 }
             }
+        }
+    }
+
+    /// A row that was decrypted, or has to be expanded or pinned.
+    fn row(&self, record: Opened<'a>) -> Result<Row<'a>> {
+        let expanded = self.core.expand(&record)?.map(Arc::new);
+        let _pin = self.pins.then(|| Arc::clone(&self.view));
+        Ok(Row { record, expanded, _pin })
+    }
+}
+
+/// What a scan comes to next. A row that is all lent is told by three words and put together where it is used; handing it over
+/// whole, which is done by the million, would be most of the work.
+#[derive(Default)]
+struct Next<'a> {
+    lent: Option<Lent<'a>>,
+    other: Option<Result<Row<'a>>>,
+}
+
+impl<'a> Next<'a> {
+    #[cold]
+    fn other(row: Result<Row<'a>>) -> Next<'a> {
+        Next { lent: None, other: Some(row) }
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<Result<Row<'a>>> {
+        match self.lent {
+            Some(lent) => Some(Ok(Row { record: lent.open(), expanded: None, _pin: None })),
+            None => self.other.take(),
         }
     }
 }
@@ -175,11 +203,7 @@ impl<'a> Merge<'a> {
 
     /// The next row, if its key is inside.
     #[inline(always)]
-    fn next(
-        &mut self,
-        rows: &Rows<'a>,
-        is_inside: impl Fn(&[u8]) -> bool,
-    ) -> Option<Result<Row<'a>>> {
+    fn next(&mut self, rows: &Rows<'a>, is_inside: impl Fn(&[u8]) -> bool) -> Next<'a> {
         match self {
             Merge::Plain(merge) => rows.next(merge, is_inside),
             Merge::Sealed(merge) => rows.next(merge, is_inside),
@@ -226,11 +250,12 @@ pub struct Scan<'a> {
     range: KeyRange,
     front: Option<Merge<'a>>,
     back: Option<Merge<'a>>,
+    next: Next<'a>,
 }
 
 impl<'a> Scan<'a> {
     pub(crate) fn new(rows: Rows<'a>, range: KeyRange) -> Scan<'a> {
-        Scan { rows, range, front: None, back: None }
+        Scan { rows, range, front: None, back: None, next: Next::default() }
     }
 
     /// Goes to a key: the next row from the front is the first at or past it. May go back, but not out of the range.
@@ -261,10 +286,8 @@ fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
     bound.as_ref().map(Vec::as_slice)
 }
 
-impl<'a> Iterator for Scan<'a> {
-    type Item = Result<Row<'a>>;
-
-    fn next(&mut self) -> Option<Self::Item> {
+impl<'a> Scan<'a> {
+    fn go_forward(&mut self) {
         let (rows, range) = (&self.rows, &self.range);
         let back_key = self.back.as_ref().and_then(Merge::last_key);
         let merge = self.front.get_or_insert_with(|| Merge::new(rows, as_slice(&range.0), false));
@@ -276,12 +299,10 @@ impl<'a> Iterator for Scan<'a> {
                     Bound::Unbounded => true,
                 }
         };
-        merge.next(rows, is_inside)
+        self.next = merge.next(rows, is_inside);
     }
-}
 
-impl DoubleEndedIterator for Scan<'_> {
-    fn next_back(&mut self) -> Option<Self::Item> {
+    fn go_back(&mut self) {
         let (rows, range) = (&self.rows, &self.range);
         let front_key = self.front.as_ref().and_then(Merge::last_key);
         let merge = self.back.get_or_insert_with(|| Merge::new(rows, as_slice(&range.1), true));
@@ -293,7 +314,25 @@ impl DoubleEndedIterator for Scan<'_> {
                     Bound::Unbounded => true,
                 }
         };
-        merge.next(rows, is_inside)
+        self.next = merge.next(rows, is_inside);
+    }
+}
+
+impl<'a> Iterator for Scan<'a> {
+    type Item = Result<Row<'a>>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.go_forward();
+        self.next.take()
+    }
+}
+
+impl DoubleEndedIterator for Scan<'_> {
+    #[inline]
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.go_back();
+        self.next.take()
     }
 }
 
