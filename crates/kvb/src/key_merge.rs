@@ -276,9 +276,7 @@ impl<'a, R: Held<'a>> KeyMerge<'a, R> {
             let image = self.has_bits.then_some(&*self.image);
             let Some(cursor) = self.cursors.get_mut(index) else { return };
             let Some(step) = cursor.step(log, image, self.is_reverse) else { return };
-            if !self.is_reverse {
-                cursor.touch_ahead(log);
-            }
+            cursor.touch_ahead(log, self.is_reverse);
             let bits = if cursor.has_bits { self.image.liveness() } else { None };
             if !step.is_delete && bits.is_some_and(|bits| !bits.may_be_live(step.paddr)) {
                 continue;
@@ -343,9 +341,10 @@ impl<R> Cursor<'_, R> {
 
     /// Loads a record that comes a little later into the cache.
     #[inline]
-    fn touch_ahead(&self, log: &Log) {
+    fn touch_ahead(&self, log: &Log, is_reverse: bool) {
         let part = self.level.parts.get(self.part);
-        if let Some(paddr) = part.and_then(|part| part.paddr(log, self.next + AHEAD)) {
+        let at = if is_reverse { self.next.wrapping_sub(AHEAD) } else { self.next + AHEAD };
+        if let Some(paddr) = part.and_then(|part| part.paddr(log, at)) {
             log.touch(paddr, 1);
         }
     }
