@@ -55,19 +55,25 @@ pub fn device_bytes(dir: &Path) -> Result<u64> {
 /// Microseconds that a small write into allocated space and a sync take in `dir`, median of 100:
 /// how busy others keep the disk.
 pub fn raw_sync_us(dir: &Path) -> Result<f64> {
+    Ok(raw_syncs(dir, 100)?.at(0.5))
+}
+
+/// Microseconds that each of so many small writes into allocated space takes in `dir` with its sync.
+pub fn raw_syncs(dir: &Path, count: u64) -> Result<Times> {
+    const BYTES: u64 = 184;
     let path = dir.join("raw");
     let file = fs::File::create(&path)?;
-    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 1 << 20)?;
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, (count * BYTES).max(1 << 20))?;
     file.sync_all()?;
     let mut times = Vec::new();
-    for number in 0..100 {
+    for number in 0..count {
         let start = Instant::now();
-        file.write_all_at(&[1; 184], number * 184)?;
+        file.write_all_at(&[1; BYTES as usize], number * BYTES)?;
         file.sync_data()?;
         times.push(start.elapsed().as_secs_f64() * 1e6);
     }
     fs::remove_file(&path)?;
-    Ok(Times::new(times)?.at(0.5))
+    Times::new(times)
 }
 
 /// Bytes of pages this process has made dirty. Too many where the file system keeps large folios:

@@ -71,6 +71,7 @@ pub const MEASURES: &[Measure] = &[
     low("latency_p99_us", "busy durable put p99 us"),
     low("latency_p999_us", "busy durable put p99.9 us"),
     low("latency_max_us", "busy durable put max us"),
+    neither("latency_raw_p999_us", "raw sync p99.9 when idle us"),
     high("mixed_commit_per_s", "commits of 100 beside gets /s"),
     low("mixed_commit_p50_us", "commit beside gets p50 us"),
     low("mixed_commit_p99_us", "commit beside gets p99 us"),

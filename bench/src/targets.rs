@@ -286,7 +286,7 @@ const LIMITS: &[(&str, &str)] = &[
     ),
     (
         "open",
-        "starting threads, reading the table of segments and checking the runs that no image has yet",
+        "starting threads, reading the table of segments and the filters of runs that no image has yet",
     ),
     (
         "durable put with work in the background",

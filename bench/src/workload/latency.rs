@@ -13,6 +13,8 @@ use crate::times::Times;
 /// Of the keys, this part is overwritten after the load and before the puts, without waiting for
 /// the disk, so that merges and compactions are due or under way when the puts begin.
 const OVERWRITTEN_PART: usize = 2;
+/// Syncs to tell the slowest of a thousand by.
+const RAW_SYNCS: u64 = 20_000;
 
 impl Run<'_> {
     pub(super) fn latency<E: Engine>(&mut self) -> Result<()> {
@@ -36,7 +38,10 @@ impl Run<'_> {
         self.set("latency_p99_us", times.at(0.99));
         self.set("latency_p999_us", times.at(0.999));
         self.set("latency_max_us", times.at(1.0));
-        engine.close().context("close")
+        engine.close().context("close")?;
+        // What the device does when it has nothing else to do.
+        self.set("latency_raw_p999_us", machine::raw_syncs(&plan.dir, RAW_SYNCS)?.at(0.999));
+        Ok(())
     }
 
     /// A store with all keys that has work to do in the background.
