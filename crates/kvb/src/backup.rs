@@ -135,7 +135,7 @@ impl<'a> Layers<'a> {
     }
 
     fn advance(&mut self, index: usize) -> Result<()> {
-        let next = self.merges.get_mut(index).and_then(|merge| merge.next(|_| true));
+        let next = self.merges.get_mut(index).and_then(|merge| merge.next(|_, _| true));
         if let Some(head) = self.heads.get_mut(index) {
             *head = next.transpose()?;
         }
@@ -210,7 +210,7 @@ impl Snapshot<'_> {
             self.core().clock.newest(),
         )?;
         let mut pace = Pace::new(progress, total);
-        while let Some(head) = merge.next(|_| true) {
+        while let Some(head) = merge.next(|_, _| true) {
             let record = head?.record;
             pace.step(&record)?;
             if record.header.kind != DELETE && !record.header.is_expired(self.now()) {
@@ -288,7 +288,7 @@ impl Snapshot<'_> {
     ) -> Result<()> {
         let mut pace = Pace::new(progress, self.core().stats()?.bytes_log);
         let mut merge = self.rows().changes(since)?;
-        while let Some(head) = merge.next(|_| true) {
+        while let Some(head) = merge.next(|_, _| true) {
             let record = head?.record;
             pace.step(&record)?;
             if record.seqno() > since {

@@ -23,6 +23,8 @@ use crate::order::Place;
 
 /// How many records later one is loaded.
 const AHEAD: usize = 8;
+/// Bytes that are loaded of each of the first ones.
+const FIRST_BYTES: usize = 192;
 
 /// All levels in one order.
 pub(crate) struct KeyMerge<'a, R = Opened<'a>> {
@@ -152,6 +154,7 @@ impl<'a, R: Held<'a>> KeyMerge<'a, R> {
         }
         let mut cursor = Cursor { level, part: 0, next: 0, has_bits: false, ahead: None };
         cursor.start(&self.core.log, from, self.is_reverse);
+        cursor.touch_first(&self.core.log, self.is_reverse);
         cursor.note_part(self.bits_of());
         self.cursors.push(cursor);
         self.heads.extend(self.top.take());
@@ -174,11 +177,12 @@ impl<'a, R: Held<'a>> KeyMerge<'a, R> {
         self.damage.is_blind = true;
     }
 
-    /// The newest record in sight of the next key, if its key is inside. Behind that there are no more.
+    /// The newest record in sight of the next key, if its key, told also by its first eight bytes, is inside. Behind that
+    /// there are no more.
     #[inline]
     pub(crate) fn next(
         &mut self,
-        is_inside: impl Fn(&[u8]) -> bool,
+        is_inside: impl Fn(u64, &[u8]) -> bool,
     ) -> Option<Result<Head<'a, R>>> {
         loop {
             if let Some(error) = self.damage.errors.pop_front() {
@@ -188,7 +192,7 @@ impl<'a, R: Held<'a>> KeyMerge<'a, R> {
                 return None;
             }
             let head = self.top.take()?;
-            if !is_inside(head.key()) {
+            if !is_inside(head.prefix, head.key()) {
                 self.heads.clear();
                 return None;
             }
@@ -337,6 +341,16 @@ impl<R> Cursor<'_, R> {
         let part = self.level.parts.get(self.part);
         let sealed = part.and_then(|part| part.sealed.as_ref()).filter(|one| !one.is_guard());
         self.has_bits = image.zip(sealed).is_some_and(|(image, sealed)| image.covers(sealed));
+    }
+
+    /// Loads the first records into the cache.
+    fn touch_first(&self, log: &Log, is_reverse: bool) {
+        let Some(part) = self.level.parts.get(self.part) else { return };
+        for ahead in 0..AHEAD {
+            let at = if is_reverse { self.next.wrapping_sub(ahead + 1) } else { self.next + ahead };
+            let Some(paddr) = part.paddr(log, at) else { return };
+            log.touch(paddr, FIRST_BYTES);
+        }
     }
 
     /// Loads a record that comes a little later into the cache.

@@ -206,7 +206,7 @@ impl<'a> Round<'a> {
         loop {
             heads.clear();
             while heads.len() < TOGETHER
-                && let Some(head) = merge.next(|_| true)
+                && let Some(head) = merge.next(|_, _| true)
             {
                 heads.push(head?);
             }

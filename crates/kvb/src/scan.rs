@@ -5,6 +5,7 @@
 //! are passed over by their bits. Cost of a start: a search in every level; of a row: a step of the merge and the record.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use crate::core::Core;
 use crate::error::Result;
 use crate::format::record::{DELETE, ENC_RAW};
 use crate::key_merge::{Head, KeyMerge};
+use crate::key_sort::chunk;
 use crate::level::{Level, Part};
 use crate::opened::{Held, Lent, Opened};
 use crate::view::View;
@@ -130,27 +132,29 @@ impl<'a> Rows<'a> {
         Ok(merge)
     }
 
-    /// The next row of a merge, if its key is inside.
+    /// Tells the next row of a merge, if its key is inside.
     #[inline(always)]
     fn next<R: Held<'a>>(
         &self,
         merge: &mut KeyMerge<'a, R>,
-        is_inside: impl Fn(&[u8]) -> bool,
-    ) -> Next<'a> {
+        is_inside: impl Fn(u64, &[u8]) -> bool,
+        next: &mut Next<'a>,
+    ) {
+        next.lent = None;
         loop {
             match merge.next(&is_inside) {
-                None => return Next::default(),
-                Some(Err(error)) => return Next::other(Err(error)),
+                None => return,
+                Some(Err(error)) => return next.set(Err(error)),
                 Some(Ok(Head { record, .. })) => {
                     let header = record.header();
                     if header.kind == DELETE || header.is_expired(self.now) {
                         continue;
                     }
-                    let lent = record.lent().filter(|_| header.form() == ENC_RAW && !self.pins);
-                    return match lent {
-                        Some(_) => Next { lent, other: None },
-                        None => Next::other(self.row(record.open())),
-                    };
+                    next.lent = record.lent().filter(|_| header.form() == ENC_RAW && !self.pins);
+                    if next.lent.is_none() {
+                        next.set(self.row(record.open()));
+                    }
+                    return;
                 }
             }
         }
@@ -173,9 +177,9 @@ struct Next<'a> {
 }
 
 impl<'a> Next<'a> {
-    #[cold]
-    fn other(row: Result<Row<'a>>) -> Next<'a> {
-        Next { lent: None, other: Some(row) }
+    #[inline(never)]
+    fn set(&mut self, row: Result<Row<'a>>) {
+        self.other = Some(row);
     }
 
     #[inline]
@@ -201,12 +205,17 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// The next row, if its key is inside.
+    /// Tells the next row, if its key is inside.
     #[inline(always)]
-    fn next(&mut self, rows: &Rows<'a>, is_inside: impl Fn(&[u8]) -> bool) -> Next<'a> {
+    fn next(
+        &mut self,
+        rows: &Rows<'a>,
+        is_inside: impl Fn(u64, &[u8]) -> bool,
+        next: &mut Next<'a>,
+    ) {
         match self {
-            Merge::Plain(merge) => rows.next(merge, is_inside),
-            Merge::Sealed(merge) => rows.next(merge, is_inside),
+            Merge::Plain(merge) => rows.next(merge, is_inside, next),
+            Merge::Sealed(merge) => rows.next(merge, is_inside, next),
         }
     }
 
@@ -248,6 +257,8 @@ pub(crate) fn key_range<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> KeyRange
 pub struct Scan<'a> {
     rows: Rows<'a>,
     range: KeyRange,
+    /// The first eight bytes of both bounds, by which most keys are told.
+    prefixes: (u64, u64),
     front: Option<Merge<'a>>,
     back: Option<Merge<'a>>,
     next: Next<'a>,
@@ -255,7 +266,12 @@ pub struct Scan<'a> {
 
 impl<'a> Scan<'a> {
     pub(crate) fn new(rows: Rows<'a>, range: KeyRange) -> Scan<'a> {
-        Scan { rows, range, front: None, back: None, next: Next::default() }
+        let prefix = |bound: &Bound<Vec<u8>>| match bound {
+            Bound::Included(key) | Bound::Excluded(key) => chunk(key, 0),
+            Bound::Unbounded => 0,
+        };
+        let prefixes = (prefix(&range.0), prefix(&range.1));
+        Scan { rows, range, prefixes, front: None, back: None, next: Next::default() }
     }
 
     /// Goes to a key: the next row from the front is the first at or past it. May go back, but not out of the range.
@@ -282,6 +298,12 @@ impl<'a> Scan<'a> {
     }
 }
 
+/// Compares a key with another, both told by their first eight bytes too.
+#[inline]
+fn compare(prefix: u64, key: &[u8], other_prefix: u64, other: &[u8]) -> Ordering {
+    prefix.cmp(&other_prefix).then_with(|| key.cmp(other))
+}
+
 fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
     bound.as_ref().map(Vec::as_slice)
 }
@@ -291,30 +313,30 @@ impl<'a> Scan<'a> {
         let (rows, range) = (&self.rows, &self.range);
         let back_key = self.back.as_ref().and_then(Merge::last_key);
         let merge = self.front.get_or_insert_with(|| Merge::new(rows, as_slice(&range.0), false));
-        let is_inside = |key: &[u8]| {
+        let is_inside = |prefix: u64, key: &[u8]| {
             back_key.is_none_or(|back| key < back)
                 && match &range.1 {
-                    Bound::Included(last) => key <= last.as_slice(),
-                    Bound::Excluded(last) => key < last.as_slice(),
+                    Bound::Included(last) => compare(prefix, key, self.prefixes.1, last).is_le(),
+                    Bound::Excluded(last) => compare(prefix, key, self.prefixes.1, last).is_lt(),
                     Bound::Unbounded => true,
                 }
         };
-        self.next = merge.next(rows, is_inside);
+        merge.next(rows, is_inside, &mut self.next);
     }
 
     fn go_back(&mut self) {
         let (rows, range) = (&self.rows, &self.range);
         let front_key = self.front.as_ref().and_then(Merge::last_key);
         let merge = self.back.get_or_insert_with(|| Merge::new(rows, as_slice(&range.1), true));
-        let is_inside = |key: &[u8]| {
+        let is_inside = |prefix: u64, key: &[u8]| {
             front_key.is_none_or(|front| key > front)
                 && match &range.0 {
-                    Bound::Included(first) => key >= first.as_slice(),
-                    Bound::Excluded(first) => key > first.as_slice(),
+                    Bound::Included(first) => compare(prefix, key, self.prefixes.0, first).is_ge(),
+                    Bound::Excluded(first) => compare(prefix, key, self.prefixes.0, first).is_gt(),
                     Bound::Unbounded => true,
                 }
         };
-        self.next = merge.next(rows, is_inside);
+        merge.next(rows, is_inside, &mut self.next);
     }
 }
 

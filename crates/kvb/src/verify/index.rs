@@ -114,7 +114,7 @@ impl Verifier<'_> {
             view.segments.sealed.iter().map(|one| (one.start(geometry), one)).collect();
         let total = self.found.record_bytes;
         let (mut slots, mut keys, mut done) = (Slots::default(), 0_u64, 0);
-        while let Some(head) = merge.next(|_| true) {
+        while let Some(head) = merge.next(|_, _| true) {
             let head = head?;
             keys += 1;
             done += head.record.header.record_len();
