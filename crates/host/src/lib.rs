@@ -16,6 +16,7 @@ mod locks;
 mod map;
 mod memory;
 mod pin;
+pub mod planted;
 mod prefetch;
 mod sim;
 mod words;

@@ -179,6 +179,23 @@ impl SimDisk {
         self.file().power.cut();
     }
 
+    /// The file as the next process finds it if the one that has it dies now while power lasts: with everything that was
+    /// written, synced or not, and what was not synced can still be lost. Faults, locks and pins are gone.
+    pub fn after_death(&self) -> SimDisk {
+        self.buried(Arc::default())
+    }
+
+    fn buried(&self, power: Arc<Power>) -> SimDisk {
+        let file = self.file();
+        let left = Self::powered(file.live.bytes().to_vec(), REGION, power);
+        {
+            let mut found = left.file();
+            found.initial = Arc::clone(&file.initial);
+            found.ops.clone_from(&file.ops);
+        }
+        left
+    }
+
     fn file(&self) -> MutexGuard<'_, Simulated> {
         self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }

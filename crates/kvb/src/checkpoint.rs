@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use host::planted::{Bug, is_planted};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 
@@ -33,7 +34,9 @@ impl Keeper {
         self.fit_roster(core)?;
         // Read before the sync, so that what is claimed durable is.
         let position = core.position();
-        core.disk.sync().map_err(Error::io("sync the log"))?;
+        if !is_planted(Bug::CheckpointEarly) {
+            core.disk.sync().map_err(Error::io("sync the log"))?;
+        }
         self.write_superblocks(core, position)
     }
 
@@ -79,6 +82,9 @@ impl Keeper {
             // Only after a lost table, on a file with no room for a new one.
             return Err(Error::NoSpace);
         }
+        if is_planted(Bug::FreedEarly) {
+            self.release(core)?;
+        }
         self.epoch += 1;
         for page in [self.b_page, 0] {
             let sealed = core.log.keys().map(|keys| (keys, core.session_salt));
@@ -88,6 +94,9 @@ impl Keeper {
             core.disk
                 .write_at(geometry.paddr(page), &bytes)
                 .map_err(Error::io("write a superblock"))?;
+            if page > 0 && is_planted(Bug::SuperblocksTogether) {
+                continue;
+            }
             core.disk
                 .sync_range(geometry.paddr(page), geometry.page_size)
                 .map_err(Error::io("sync a superblock"))?;

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
+use host::planted::{Bug, is_planted};
 use host::{Disk, Env};
 
 use crate::ahead::Pace;
@@ -257,6 +258,9 @@ impl Core {
             && !matches!(error, Error::NoSpace | Error::Invalid(_) | Error::TooLarge { .. })
         {
             let _ = self.stop_reason.set(error.to_string());
+            if is_planted(Bug::FailureIgnored) {
+                return result;
+            }
             self.stopped.store(true, Ordering::Release);
             tracing::error!(%error, "writing stopped");
             // Whoever waits for the keeper or the merger must wake up and see it.

@@ -8,6 +8,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use host::planted::{Bug, is_planted};
 use host::{Disk, Mapping};
 
 use crate::cipher::SegmentCipher;
@@ -211,7 +212,11 @@ impl Log {
         if len >= CHECK_ONCE {
             return self.try_long(paddr);
         }
-        Framed::decode_body(header, self.bytes(paddr, usize::try_from(len).ok()?)?)
+        let bytes = self.bytes(paddr, usize::try_from(len).ok()?)?;
+        if is_planted(Bug::RecordUnchecked) {
+            return Framed::split(header, bytes);
+        }
+        Framed::decode_body(header, bytes)
     }
 
     fn try_long(&self, paddr: u64) -> Option<Framed<'_>> {

@@ -2,6 +2,7 @@
 //! readers of the seed what they expect to find. Overrunning it is harmless.
 
 use host::Disk;
+use host::planted::{Bug, is_planted};
 use zerocopy::IntoBytes;
 
 use crate::error::{Error, Result};
@@ -64,7 +65,9 @@ impl Ring {
                 }
                 None => Some((at, end)),
             };
-            self.next = (self.next + u64::try_from(part.len()).unwrap_or(0)) % self.capacity;
+            let end =
+                if is_planted(Bug::JournalOverrun) { 2 * self.capacity } else { self.capacity };
+            self.next = (self.next + u64::try_from(part.len()).unwrap_or(0)) % end;
             rest = behind;
         }
         unsynced.map_or(Ok(()), sync)?;

@@ -36,6 +36,7 @@ use crate::segment::sealed_page_count;
 use crate::victims::GRACE_NS;
 use crate::view::{Segments, View};
 
+use host::planted::{Bug, is_planted};
 use zerocopy::IntoBytes;
 
 /// Largest output in bytes.
@@ -349,6 +350,9 @@ impl<'a> Round<'a> {
         let record = head.record.clone();
         let hides = |one: &Arc<Sealed>| self.has_older(one, head, hash);
         let own = |one: &&Arc<Sealed>| one.start(self.core.geometry()) == head.segment;
+        if is_planted(Bug::TombstoneDropped) {
+            return Verdict::Drop;
+        }
         let mut is_hiding = false;
         for number in self.suspects(hash) {
             match number.checked_sub(self.others.len()) {

@@ -4,6 +4,8 @@
 //! where the one before ended. It ends at the first record that does not fit, and what counts ends at the last
 //! commit mark before that.
 
+use host::planted::{Bug, is_planted};
+
 use crate::clock::Stamps;
 use crate::core::Fixed;
 use crate::extent::{Extent, Geometry};
@@ -156,7 +158,7 @@ fn walk(
         tail.next_seqno += 1;
         tail.scanned += 1;
         tail.bytes += len;
-        if record.header.is_commit() {
+        if record.header.is_commit() || is_planted(Bug::HalfABatch) {
             tail.stamps.note(record.header.timestamp_ns.get());
             *cut = Some(Cut {
                 segment: index,

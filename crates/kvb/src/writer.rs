@@ -11,6 +11,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use host::planted::{Bug, is_planted};
 use zerocopy::little_endian::{U32, U64};
 
 use crate::batch::{Batch, Life};
@@ -359,9 +360,14 @@ impl Core {
             writer.unsynced = true;
             return Ok(());
         }
+        if durability == Durability::Sync && is_planted(Bug::JournalEarly) {
+            let entries = self.journal_entries(writer)?;
+            writer.ring.append(&*self.disk, &entries)?;
+        }
         // Order: a durable commit behind an undurable one would be lost with it.
         let before = self.env.monotonic_ns();
         match *writer.written.as_slice() {
+            [_] if is_planted(Bug::CommitNotSynced) => {}
             [(at, len)] if !writer.unsynced => {
                 self.disk.sync_range(at, len).map_err(Error::io("sync the log"))?;
             }

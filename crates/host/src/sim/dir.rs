@@ -84,6 +84,29 @@ impl SimDir {
         SimDir { state: Mutex::new(found), power }
     }
 
+    /// What the next process finds if all that use the directory die now while power lasts.
+    pub fn after_death(&self) -> SimDir {
+        let catalog = self.catalog();
+        let power = Arc::<Power>::default();
+        let found = Catalog {
+            files: catalog.files.iter().map(|disk| disk.buried(Arc::clone(&power))).collect(),
+            live: catalog.live.clone(),
+            durable: catalog.durable.clone(),
+            pending: catalog.pending.clone(),
+        };
+        SimDir { state: Mutex::new(found), power }
+    }
+
+    /// Cuts the power of all disks now, between two calls.
+    pub fn power_off(&self) {
+        self.power.cut();
+    }
+
+    /// True once power is gone.
+    pub fn is_off(&self) -> bool {
+        self.power.check().is_err()
+    }
+
     fn catalog(&self) -> MutexGuard<'_, Catalog> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

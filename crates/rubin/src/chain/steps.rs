@@ -2,6 +2,7 @@
 
 use std::sync::PoisonError;
 
+use host::planted::{Bug, is_planted};
 use ledger::{Batch, Bytes};
 
 use super::{Chain, State};
@@ -157,6 +158,9 @@ impl Chain {
         // Order: whoever looks at the set sees one that the manifest knows of.
         let mut gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         *gate = false;
+        if follow == Follow::Manifest && is_planted(Bug::ManifestFirst) {
+            self.write_manifest(&tip)?;
+        }
         self.engine.commit(batch)?;
         // Order: the manifest moves when everything it speaks of is durable.
         if follow == Follow::Manifest {

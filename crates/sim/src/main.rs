@@ -1,0 +1,153 @@
+//! `kvb-sim`: runs the simulator.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "what a program has to say")]
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Parser, Subcommand};
+use sim::{ALL, Tally, Trial, find};
+
+/// Random histories of power loss, failing calls, full disks and rot, checked against models.
+#[derive(Parser)]
+#[command(name = "kvb-sim", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs fresh seeds for a time, all systems in turn. A seed that fails is made shorter and shown.
+    Run {
+        /// How long, in seconds.
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+        /// Only this system.
+        #[arg(long)]
+        system: Option<String>,
+        /// The first seed; those behind it follow.
+        #[arg(long, value_parser = parse_seed)]
+        seed: Option<u64>,
+    },
+    /// Plants bugs one after the other and shows the seed that finds each.
+    #[cfg(feature = "planted")]
+    Planted {
+        /// Only this one.
+        #[arg(long)]
+        bug: Option<String>,
+        /// Seeds that are tried for each.
+        #[arg(long, default_value_t = 3000)]
+        seeds: u64,
+    },
+    /// Runs one seed again and shows the shortest history that fails.
+    Replay {
+        system: String,
+        #[arg(value_parser = parse_seed)]
+        seed: u64,
+    },
+}
+
+fn parse_seed(text: &str) -> Result<u64, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|error| error.to_string())
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Run { seconds, system, seed } => {
+            let systems: Vec<&dyn Trial> = match system.as_deref().map(find) {
+                None => ALL.to_vec(),
+                Some(Some(system)) => vec![system],
+                Some(None) => return unknown(),
+            };
+            run(&systems, Duration::from_secs(seconds), seed.unwrap_or_else(|| fastrand::u64(..)))
+        }
+        #[cfg(feature = "planted")]
+        Command::Planted { bug, seeds } => planted(bug.as_deref(), seeds),
+        Command::Replay { system, seed } => match find(&system) {
+            None => unknown(),
+            Some(system) => match system.run_seed(seed) {
+                Ok(tally) => {
+                    println!("{} {seed:#x}: nothing is wrong: {tally}", system.name());
+                    ExitCode::SUCCESS
+                }
+                Err(_) => explain(system, seed),
+            },
+        },
+    }
+}
+
+fn unknown() -> ExitCode {
+    let names: Vec<&str> = ALL.iter().map(|system| system.name()).collect();
+    eprintln!("there is no such system; these there are: {}", names.join(", "));
+    ExitCode::from(2)
+}
+
+fn run(systems: &[&dyn Trial], time: Duration, first: u64) -> ExitCode {
+    let begin = Instant::now();
+    let mut tallies = vec![(0_u64, Tally::default()); systems.len()];
+    let mut seed = first;
+    while begin.elapsed() < time {
+        for (system, (seeds, tally)) in systems.iter().zip(&mut tallies) {
+            match system.run_seed(seed) {
+                Ok(found) => {
+                    *seeds += 1;
+                    tally.add(&found);
+                }
+                Err(_) => return explain(*system, seed),
+            }
+        }
+        seed = seed.wrapping_add(1);
+    }
+    for (system, (seeds, tally)) in systems.iter().zip(&tallies) {
+        println!("{}: {seeds} seeds from {first:#x}: {tally}", system.name());
+    }
+    ExitCode::SUCCESS
+}
+
+fn explain(system: &dyn Trial, seed: u64) -> ExitCode {
+    let Some((steps, failure)) = system.explain(seed) else { return ExitCode::SUCCESS };
+    println!("{} {seed:#x}: {failure}", system.name());
+    for (number, step) in steps.iter().enumerate() {
+        println!("{number:4}  {step}");
+    }
+    println!("again: kvb-sim replay {} {seed:#x}", system.name());
+    ExitCode::FAILURE
+}
+
+/// Tries every bug on the systems in turn until one notices.
+#[cfg(feature = "planted")]
+fn planted(only: Option<&str>, seeds: u64) -> ExitCode {
+    use host::planted::{Bug, plant};
+    let mut is_complete = true;
+    println!("| bug | system | seed | what is noticed |\n|---|---|---|---|");
+    for bug in Bug::ALL {
+        let name = format!("{bug:?}");
+        if only.is_some_and(|only| only != name) {
+            continue;
+        }
+        plant(Some(*bug));
+        let tries = (0..seeds).flat_map(|seed| ALL.iter().map(move |system| (*system, seed)));
+        let mut found =
+            tries.filter_map(|(system, seed)| Some((system, seed, system.run_seed(seed).err()?)));
+        match found.next() {
+            Some((system, seed, failure)) => {
+                plant(None);
+                let is_sound = system.run_seed(seed).is_ok();
+                is_complete &= is_sound;
+                let note = if is_sound { "" } else { " **and without the bug too**" };
+                println!("| {name} | {} | {seed:#x} | {}{note} |", system.name(), failure.what);
+            }
+            None => {
+                is_complete = false;
+                println!("| {name} | | | **nothing, in {seeds} seeds** |");
+            }
+        }
+        plant(None);
+    }
+    if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,52 @@
+//! What can be simulated.
+
+use std::fmt::Debug;
+
+use crate::{Failure, Tally};
+
+/// Characters shown of a step. The rest can be had from its seed.
+const SHOWN: usize = 200;
+
+/// A kind of store, with what may happen to it.
+pub trait System: Send + Sync {
+    /// One thing that happens. It must mean something wherever it stands: histories lose steps when they are made shorter.
+    type Step: Clone + Debug;
+
+    /// What it is called on the command line.
+    fn name(&self) -> &'static str;
+
+    /// The history of a seed.
+    fn history(&self, seed: u64) -> Vec<Self::Step>;
+
+    /// Runs a history, or part of one, under the settings of a seed.
+    fn run(&self, seed: u64, steps: &[Self::Step]) -> Result<Tally, Failure>;
+}
+
+/// A system whose steps nobody has to name.
+pub trait Trial: Send + Sync {
+    /// What it is called on the command line.
+    fn name(&self) -> &'static str;
+
+    /// Runs the history of a seed.
+    fn run_seed(&self, seed: u64) -> Result<Tally, Failure>;
+
+    /// Makes the history of a failing seed shorter and tells what is left of it, a line for each step.
+    fn explain(&self, seed: u64) -> Option<(Vec<String>, Failure)>;
+}
+
+impl<S: System> Trial for S {
+    fn name(&self) -> &'static str {
+        System::name(self)
+    }
+
+    fn run_seed(&self, seed: u64) -> Result<Tally, Failure> {
+        self.run(seed, &self.history(seed))
+    }
+
+    fn explain(&self, seed: u64) -> Option<(Vec<String>, Failure)> {
+        let (steps, failure) = crate::shrink(self, seed)?;
+        let shown =
+            |step: &S::Step| -> String { format!("{step:?}").chars().take(SHOWN).collect() };
+        Some((steps.iter().map(shown).collect(), failure))
+    }
+}

@@ -1,0 +1,95 @@
+//! A chain of RUBIN blocks, with its manifest.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use fastrand::Rng;
+use host::Dir;
+use ledger::Engine;
+use rubin::rules::Rules;
+use rubin::tables::{BLOCKS, HEIGHTS, UTXO};
+use rubin::{Chain, Error};
+
+use super::ledger::{Ledger, Refusal, Rows};
+
+#[allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    unused_imports,
+    reason = "shared with the tests of the crate"
+)]
+#[path = "../../../rubin/tests/support/model.rs"]
+mod model;
+
+use model::Tree;
+
+pub(crate) struct Rubin;
+
+fn tree(seed: u64) -> Tree {
+    let mut rng = Rng::with_seed(seed);
+    let count = rng.usize(3..18);
+    Tree::grow(&mut rng, count)
+}
+
+impl Ledger for Rubin {
+    /// A block.
+    type Deed = Vec<u8>;
+    type Store = Chain;
+
+    fn name(&self) -> &'static str {
+        "rubin"
+    }
+
+    fn deeds(&self, seed: u64) -> Vec<Vec<u8>> {
+        let mut rng = Rng::with_seed(seed ^ 1);
+        let mut blocks: Vec<_> = tree(seed).blocks.into_iter().map(|node| node.bytes).collect();
+        if rng.bool() {
+            rng.shuffle(&mut blocks);
+        }
+        blocks
+    }
+
+    fn start(
+        &self,
+        seed: u64,
+        engine: Box<dyn Engine>,
+        home: Arc<dyn Dir>,
+    ) -> Result<Chain, Refusal> {
+        let rules: Box<Rules> = Box::default();
+        Chain::init(engine, home, rules, tree(seed).genesis).map_err(refusal)
+    }
+
+    fn perform(&self, chain: &Chain, block: &Vec<u8>) -> Result<(), Refusal> {
+        chain.import(block, None).map(drop).map_err(refusal)
+    }
+
+    fn rows(&self, chain: &Chain) -> Result<Rows, String> {
+        let view = chain.view().map_err(|error| error.to_string())?;
+        let mut all = Rows::new();
+        // What is known, and what is applied. Which side blocks were ever applied depends on where power failed.
+        for table in [UTXO, BLOCKS, HEIGHTS] {
+            let rows = view.snapshot().scan(table, (Bound::Unbounded, Bound::Unbounded));
+            let mut found = Vec::new();
+            for row in rows.map_err(|error| error.to_string())? {
+                let (key, value) = row.map_err(|error| error.to_string())?;
+                found.push((key.into_owned(), value.into_owned()));
+            }
+            all.push(found);
+        }
+        let tip = chain.tip();
+        all.push(vec![(tip.hash.as_bytes().to_vec(), tip.height.to_be_bytes().to_vec())]);
+        Ok(all)
+    }
+
+    fn has_steps(&self) -> bool {
+        true
+    }
+}
+
+fn refusal(error: Error) -> Refusal {
+    match error {
+        Error::Engine(error) => Refusal::engine(&error),
+        Error::Io { source, .. } => Refusal::io(&source),
+        other => Refusal::Other(other.to_string()),
+    }
+}
