@@ -22,7 +22,8 @@ SECONDS = 400
 # Rule, file, text, what takes its place, tests to run until one fails.
 BREAKS = [
     ("a batch counts only with its mark", "tail.rs",
-     "if record.header.is_commit() {", "if record.header.is_commit() || true {", ["crash"]),
+     "if record.header.is_commit() || is_planted(Bug::HalfABatch) {",
+     "if record.header.is_commit() || !is_planted(Bug::HalfABatch) {", ["crash"]),
     ("only the last record of a batch is marked", "writer.rs",
      "reserved16: if is_last { MARK_COMMIT } else { 0 },", "reserved16: MARK_COMMIT,", ["crash"]),
     ("the walk of the tail follows seqnos", "tail.rs",
@@ -42,23 +43,24 @@ BREAKS = [
     ("seal: parts durable before the header", "segment.rs",
      """        disk.sync().map_err(Error::io("sync a sealed segment"))?;
 """, "", ["crash"]),
-    ("cutting a free extent: headers synced in order", "keeper.rs",
+    ("cutting a free extent: headers synced in order", "room.rs",
      """            core.disk.sync_range(at, 512).map_err(Error::io("sync a free extent"))?;
 """, "            let _ = at;\n", ["crash", "strict_reader"]),
-    ("an allotted extent has a header at once", "keeper.rs",
+    ("an allotted extent has a header at once", "room.rs",
      """            write_passive(&*core.disk, core.geometry(), Kind::Free, extent)?;
             return Ok(extent);""", "            return Ok(extent);", ["crash"]),
     ("space is freed only after both superblocks", "checkpoint.rs",
      "        self.epoch += 1;\n", "        self.release(core)?;\n        self.epoch += 1;\n", ["crash"]),
     ("log extents are named before use", "keeper.rs",
      "if !segments.is_empty() || !fresh.is_empty() {", "if !segments.is_empty() {", ["crash"]),
-    ("an image that a reader holds stays", "keeper.rs",
+    ("an image that a reader holds stays", "room.rs",
      "Arc::strong_count(image) > 1)", "Arc::strong_count(image) > 1 << 30)", ["rules"]),
     ("index pages are checked by digest", "image.rs",
      "return index_page::check_page(bytes, self.place.id, pageid, None);",
      "return crate::format::read(bytes);", ["damage"]),
     ("key bytes are compared, image", "group.rs",
-     "if record.key() == key {", "if record.key() == key || !key.is_empty() {", ["model"]),
+     "if record.key() == key || is_planted(Bug::KeyNotCompared) {",
+     "if record.key() == key || !is_planted(Bug::KeyNotCompared) {", ["model"]),
     ("key bytes are compared, overlay", "overlay.rs",
      "                    && known.key() == key\n", "                    && (known.key() == key || !key.is_empty())\n",
      ["model"]),
@@ -69,13 +71,16 @@ BREAKS = [
     ("a flood of one hash stays cheap", "overlay.rs",
      "const FLOOD: usize = 8;", "const FLOOD: usize = 1 << 30;", ["flood"]),
     ("what a checkpoint names is synced before it", "checkpoint.rs",
-     """        let position = core.position();
-        core.disk.sync().map_err(Error::io("sync the log"))?;
+     """        if !is_planted(Bug::CheckpointEarly) {
+            core.disk.sync().map_err(Error::io("sync the log"))?;
+        }
         self.write_superblocks(core, position)
     }
 
     /// A checkpoint with""",
-     """        let position = core.position();
+     """        if is_planted(Bug::CheckpointEarly) {
+            core.disk.sync().map_err(Error::io("sync the log"))?;
+        }
         self.write_superblocks(core, position)
     }
 
@@ -89,18 +94,24 @@ BREAKS = [
      "extension.epoch.get() == epoch", "(extension.epoch.get() == epoch || epoch > 0)", ["damage"]),
     ("a roster counts only with its extension", "format/roster.rs",
      "|| crc32c.to_le_bytes() != stored", "", ["crash", "damage"]),
-    ("superblock A is restored before B is written over", "recover.rs",
-     "        restore_a(&*core.disk, &parts.root)?;\n", "        let _ = restore_a;\n", ["crash"]),
+    ("superblock A is restored before B is written over", "root.rs",
+     "    if at == 0 {\n", "    if at < u64::MAX {\n", ["crash"]),
+    ("the superblock that counts is made durable first", "root.rs",
+     "    disk.sync_range(at, page_size).map_err(Error::io(\"sync a superblock\"))?;\n", "", ["death"]),
+    ("and written again, for a sync may have failed", "root.rs",
+     "    disk.write_at(at, &page).map_err(Error::io(\"write a superblock\"))?;\n", "", ["death"]),
+    ("a map of a checkpoint that was cut off has no stamp", "recover.rs",
+     "    blank_map(core, &keeper)?;\n", "    let _ = blank_map;\n", ["crash"]),
     ("the greater epoch counts", "root.rs",
      "root.superblock.epoch.get() > best.superblock.epoch.get()",
      "root.superblock.epoch.get() < best.superblock.epoch.get()", ["crash"]),
     ("a copy of the superblock that cannot be read fails the open", "root.rs",
      "            Err(Loss::Io(error)) => return Err(error),\n            Err(Loss::Key",
      "            Err(Loss::Io(_)) => continue,\n            Err(Loss::Key", ["faults"]),
-    ("growth: the length is durable before B", "keeper.rs",
+    ("growth: the length is durable before B", "room.rs",
      """        core.disk.sync().map_err(Error::io("sync the grown bucket"))?;
 """, "", ["crash"]),
-    ("growth: new pages only after A", "keeper.rs",
+    ("growth: new pages only after A", "room.rs",
      "        self.space.set_raw_end(self.b_page);\n        self.write_superblocks(core, position)",
      "        self.space.set_raw_end(self.b_page);\n        let _ = position;\n        Ok(())", ["crash"]),
     ("the cut is physical", "recover.rs",
@@ -147,7 +158,7 @@ BREAKS = [
      "Error::Invalid(_) | Error::TooLarge { .. }", ["faults"]),
     ("the last extent is for deletes", "core.rs",
      "usize::from(!(deletes_only && self.starved))", "usize::from(!(deletes_only && self.starved)) | 1", ["faults"]),
-    ("room for a large batch is made sure of before it is begun", "keeper.rs",
+    ("room for a large batch is made sure of before it is begun", "room.rs",
      "if self.space.raw_pages() >= needed {", "if self.space.raw_pages() < u64::MAX {", ["faults"]),
     ("at most two segments are unsealed", "background.rs",
      "if self.lock_supply().unsealed_pages() >= self.fixed.segment_page_max {",
@@ -155,8 +166,8 @@ BREAKS = [
     ("limits are checked before anything is written", "queue.rs",
      "        batch.check(self.fixed.max_value)?;\n", "", ["limits"]),
     ("one writer", "bucket.rs",
-     "        options.check()?;\n        disk.lock()?;", "        options.check()?;", ["limits"]),
-    ("a superblock of long ago is not found", "keeper.rs",
+     "        if !is_planted(Bug::TwoWriters) {", "        if is_planted(Bug::TwoWriters) {", ["limits"]),
+    ("a superblock of long ago is not found", "room.rs",
      "core.disk.write_at(old, &[0; 512])", "core.disk.write_at(old, &[0; 0])", ["damage"]),
 
     # Compaction.
@@ -226,10 +237,10 @@ BREAKS = [
      "self.env.unix_ns().saturating_sub(GRACE_NS)", "self.env.unix_ns().saturating_sub(GRACE_NS & 1)", ["rules"]),
     ("a guard stays until what it hides is free", "round.rs",
      "if leaving.clone().any(is_victim) {", "if leaving.clone().any(is_victim) && core.is_closing() {", ["crash"]),
-    ("freed headers are synced before anyone relies on them", "keeper.rs",
+    ("freed headers are synced before anyone relies on them", "room.rs",
      """            core.disk.sync().map_err(Error::io("sync freed segments"))?;
 """, "", ["crash", "rules"]),
-    ("a segment that a reader holds stays", "keeper.rs",
+    ("a segment that a reader holds stays", "room.rs",
      "Arc::strong_count(sealed) > 1 || Arc::strong_count(&sealed.hold) > 1", "Arc::strong_count(sealed) > 1 << 30", ["crash"]),
     ("mount frees segments that were given up", "recover.rs",
      "    free_stale(core, &keeper)?;\n", "    let _ = free_stale;\n", ["crash"]),
@@ -274,7 +285,7 @@ BREAKS = [
     ("MAC: the head of a record alone vouches for nothing", "log.rs",
      "if self.vault.is_some() { None } else { self.likely_head(paddr, hash) }",
      "self.likely_head(paddr, hash)", ["encryption"]),
-    ("rotation overwrites what was under the old key", "keeper.rs",
+    ("rotation overwrites what was under the old key", "room.rs",
      "                    self.overwrite(core, entry.extent)?;\n", "                    let _ = entry;\n", ["rotate"]),
     ("rotation names the new key before anything is under it", "rotate.rs",
      "vault.keys.store(Arc::new(Keys { current: key, old: Some(Arc::clone(&keys.current)) }));",

@@ -22,6 +22,7 @@ pub struct All {
     engines: Option<Vec<String>>,
     is_quick: bool,
     cgroup: Option<PathBuf>,
+    readme: Option<PathBuf>,
 }
 
 impl All {
@@ -34,6 +35,7 @@ impl All {
             engines: None,
             is_quick: false,
             cgroup: None,
+            readme: None,
         };
         while let Some(name) = words.next() {
             match name.as_str() {
@@ -55,6 +57,7 @@ impl All {
                 "--rounds" => all.rounds = Some(value.parse()?),
                 "--engines" => all.engines = Some(split(&value)),
                 "--cgroup" => all.cgroup = Some(value.into()),
+                "--readme" => all.readme = Some(value.into()),
                 _ => bail!("unknown option {name} {value}\n{USAGE}"),
             }
         }
@@ -90,7 +93,7 @@ impl All {
         if !existed {
             std::fs::remove_dir_all(&self.dir)?;
         }
-        document::write(&self.out)?;
+        document::write(&self.out, self.readme.as_deref())?;
         ensure!(failed.is_empty(), "suites that failed: {}", failed.join(", "));
         Ok(())
     }
@@ -124,12 +127,14 @@ impl All {
     }
 }
 
-/// The directory that `report` is about.
-pub fn parse_out(words: impl Iterator<Item = String>) -> Result<PathBuf> {
-    match words.collect::<Vec<_>>().as_slice() {
-        [name, out] if name == "--out" => Ok(out.into()),
-        [name] if name == "--help" => help(),
-        _ => bail!("report needs --out DIR and no more\n{USAGE}"),
+/// The directory that `report` is about, and the document that gets a table.
+pub fn parse_report(words: impl Iterator<Item = String>) -> Result<(PathBuf, Option<PathBuf>)> {
+    let words: Vec<String> = words.collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["--out", out] => Ok((out.into(), None)),
+        ["--out", out, "--readme", readme] => Ok((out.into(), Some(readme.into()))),
+        ["--help"] => help(),
+        _ => bail!("report needs --out DIR, and takes --readme FILE behind it\n{USAGE}"),
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::chart;
+use crate::headline;
 use crate::ledger::{self, Figures};
 use crate::measure::{self, Measure};
 use crate::report::{self, head, short};
@@ -28,13 +29,13 @@ const GROWING: &[&str] = &[
 type Charts = Vec<(String, String)>;
 
 /// A suite that was run: the sets of one on stores, or the figures of a ledger.
-enum Found {
+pub enum Found {
     Sets(Vec<Set>),
     Figures(Vec<Figures>),
 }
 
-/// Reads all suites in `out`, and writes the report and the charts there.
-pub fn write(out: &Path) -> Result<()> {
+/// Reads all suites in `out`, and writes the report and the charts there, and the table of a README.
+pub fn write(out: &Path, readme: Option<&Path>) -> Result<()> {
     let mut found = Vec::new();
     for suite in suite::ALL {
         let path = out.join(format!("{}.json", suite.name));
@@ -74,7 +75,9 @@ pub fn write(out: &Path) -> Result<()> {
     let _ = write!(text, "## Targets\n\n{}", targets::table(find));
     std::fs::write(out.join("results.md"), text)?;
     eprintln!("report: {}", out.join("results.md").display());
-    Ok(())
+    let find =
+        |name: &str| found.iter().find(|(suite, _)| suite.name == name).map(|(_, found)| found);
+    readme.map_or(Ok(()), |readme| headline::write(readme, find))
 }
 
 /// Every machine and every list of versions that is named.

@@ -43,13 +43,17 @@ pub fn is_cold() -> bool {
     COLD.load(Ordering::Relaxed)
 }
 
-/// What an engine says it takes of the disk, by what it is for.
+/// What an engine says it takes of the disk, by what it is for, and what it wrote there.
 #[derive(Clone, Copy, Debug)]
 pub struct Space {
     /// Sealed segments, with all that belongs to them.
     pub segments: u64,
     /// The index image.
     pub image: u64,
+    /// Bytes of records that commits wrote since the store was opened.
+    pub logged: u64,
+    /// Bytes of records that compaction wrote since then.
+    pub moved: u64,
 }
 
 /// Why a store is opened; some engines choose their sync settings at open.

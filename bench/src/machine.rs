@@ -52,10 +52,10 @@ pub fn device_bytes(dir: &Path) -> Result<u64> {
     Ok(sectors.context("the device keeps no statistics")? * 512)
 }
 
-/// Microseconds that a small write into allocated space and a sync take in `dir`, median of 100:
+/// Microseconds that a small write into allocated space and a sync take in `dir`, median of 500:
 /// how busy others keep the disk.
 pub fn raw_sync_us(dir: &Path) -> Result<f64> {
-    Ok(raw_syncs(dir, 100)?.at(0.5))
+    Ok(raw_syncs(dir, 500)?.at(0.5))
 }
 
 /// Microseconds that each of so many small writes into allocated space takes in `dir` with its sync.
@@ -92,12 +92,13 @@ pub fn read_bytes() -> Result<u64> {
 /// Waits until the threads of this process have nothing left to do, or for [`REST_MAX`].
 pub fn rest() -> Result<()> {
     let start = Instant::now();
-    let mut before = (cpu_ticks()?, written_bytes()?);
+    let look = || Ok::<_, anyhow::Error>((cpu_ticks()?, written_bytes()?, read_bytes()?));
+    let mut before = look()?;
     while start.elapsed() < REST_MAX {
         std::thread::sleep(REST_LOOK);
-        let now = (cpu_ticks()?, written_bytes()?);
+        let now = look()?;
         // A tick for looking.
-        if now.0 <= before.0 + 1 && now.1 == before.1 {
+        if now.0 <= before.0 + 1 && now.1 == before.1 && now.2 == before.2 {
             break;
         }
         before = now;

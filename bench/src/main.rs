@@ -11,6 +11,7 @@ mod document;
 mod engine;
 mod engines;
 mod group;
+mod headline;
 mod ledger;
 mod machine;
 mod measure;
@@ -32,15 +33,16 @@ use crate::workload::Plan;
 
 const USAGE: &str = "\
 kvb-bench all --out DIR [--dir DIR] [--suites a,b,c] [--rounds N] [--engines a,b,c] [--quick]
-          [--cgroup DIR]
-kvb-bench report --out DIR
+          [--cgroup DIR] [--readme FILE]
+kvb-bench report --out DIR [--readme FILE]
 kvb-bench [--keys 1000000] [--rounds 3] [--engines a,b,c] [--workloads a,b,c] [--dir DIR]
-          [--json FILE] [--charts DIR] [--puts 300] [--blocks 30] [--gets N] [--churn 5] [--churn-batch 100]
+          [--json FILE] [--charts DIR] [--puts 2000] [--blocks 100] [--gets N] [--churn 5] [--churn-batch 100]
           [--seconds 20] [--value 100] [--cache 1073741824] [--cgroup DIR]
 
   all          runs suites one after the other, writes DIR/<suite>.json for each, and then the report
   report       writes DIR/results.md and charts of all suites that are in DIR
 
+  --readme     a document with a place for the table of the most asked: a line <!-- performance -->
   --suites     of small,large,churn,kib,big,cold,limited,growth,rubin,csmt,misaka (default: all)
   --quick      a twentieth of the keys and one round, to see whether everything works
   --engines    default: all that were built in
@@ -74,7 +76,10 @@ fn main() -> Result<()> {
     let command = words.next_if(|word| !word.starts_with("--"));
     match command.as_deref() {
         Some("all") => return all::All::parse(words)?.run(),
-        Some("report") => return document::write(&all::parse_out(words)?),
+        Some("report") => {
+            let (out, readme) = all::parse_report(words)?;
+            return document::write(&out, readme.as_deref());
+        }
         Some(other) => bail!("unknown command {other}\n{USAGE}"),
         None => (),
     }

@@ -64,6 +64,8 @@ pub const MEASURES: &[Measure] = &[
     low("churn_device", "churn, device written / bytes put"),
     low("churn_written", "churn, dirtied / bytes put"),
     low("churn_written_record", "churn, dirtied / records put"),
+    low("churn_logged", "churn, log / bytes put"),
+    low("churn_moved", "churn, moved by compaction / bytes put"),
     low("churn_compact_s", "compaction after churn s"),
     high("latency_per_s", "busy durable put /s"),
     neither("latency_raw_us", "raw sync beside busy puts us"),

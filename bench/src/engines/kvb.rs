@@ -110,7 +110,12 @@ impl<W: Wait> Engine for Kvb<W> {
 
     fn space(&self) -> Result<Option<Space>> {
         let stats = self.bucket.stats()?;
-        Ok(Some(Space { segments: stats.segment_bytes, image: stats.index_bytes }))
+        Ok(Some(Space {
+            segments: stats.segment_bytes,
+            image: stats.index_bytes,
+            logged: stats.bytes_written,
+            moved: stats.bytes_moved,
+        }))
     }
 
     fn close(self) -> Result<()> {

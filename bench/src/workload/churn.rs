@@ -52,6 +52,7 @@ impl Run<'_> {
         machine::rest()?;
         let raw_us = machine::raw_sync_us(&plan.dir)?;
         let before = (machine::written_bytes()?, machine::device_bytes(&plan.dir)?);
+        let space_before = engine.space()?;
         let mut changes = Changes::new(plan.keys);
         plan.say("churn");
         let looked = with_looks(&plan.dir, &engine, || self.change(&engine, &mut changes))?;
@@ -72,6 +73,11 @@ impl Run<'_> {
         }
         if let Some(space) = looked.space_max {
             self.set_segments("max", space);
+        }
+        if let Some((before, now)) = space_before.zip(engine.space()?) {
+            let part = |before: u64, now: u64| (now - before) as f64 / changes.bytes as f64;
+            self.set("churn_logged", part(before.logged, now.logged));
+            self.set("churn_moved", part(before.moved, now.moved));
         }
         // Before anything else reads: a scan may make an engine tidy up.
         self.scan_churned(&engine).context("scan")?;

@@ -4,13 +4,13 @@ mod backup;
 mod bench;
 mod care;
 mod demo;
+mod demo_ledgers;
 mod dump;
 mod form;
 mod info;
 mod init;
 mod inspect;
 mod load;
-mod manual;
 mod map;
 mod open;
 mod point;
@@ -20,13 +20,12 @@ mod stats;
 mod watch;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
-use crate::exit::{Done, Fail, say};
-use crate::logging;
+use crate::exit::Fail;
+use crate::session::{self, Common, Session};
 
 const KEYS_AND_VALUES: &str = "\
 Keys and values:
@@ -54,25 +53,14 @@ Exit codes: 0 done, 1 not found or failed, 2 wrong usage, 130 interrupted."
 struct Cli {
     #[command(flatten)]
     common: Common,
-    #[command(subcommand)]
-    command: Command,
-}
-
-/// What every command takes.
-#[derive(Args, Clone)]
-struct Common {
-    /// Print facts as JSON
-    #[arg(long, global = true)]
-    json: bool,
-    /// No progress bars, no notices
-    #[arg(long, short, global = true)]
-    quiet: bool,
     /// File with the key of an encrypted bucket
     ///
     /// It has lines of 64 hex digits, each with an id in front if there are several (2:5f3a...), or just 32 bytes. Without it
     /// the key is taken from the environment variable KVB_KEY in the same form, or asked for in a terminal.
     #[arg(long, global = true, value_name = "FILE")]
     key_file: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
 }
 
 #[derive(Subcommand)]
@@ -101,95 +89,43 @@ enum Command {
     Demo(demo::Demo),
     #[command(hide = true)]
     DemoWriter(demo::DemoWriter),
-    Completions(manual::Completions),
-    Man(manual::Man),
-}
-
-/// What a command works with.
-struct Session<'a> {
-    common: Common,
-    out: &'a mut dyn Write,
-}
-
-impl Session<'_> {
-    /// Prints facts: as text, or as JSON if the user wants that.
-    fn tell(&mut self, json: &serde_json::Value, text: impl FnOnce() -> String) -> Done {
-        if self.common.json {
-            writeln!(self.out, "{json}")?;
-        } else {
-            write!(self.out, "{}", text())?;
-        }
-        Ok(())
-    }
-
-    /// Tells what was done: in words on standard error, unless the user wants quiet, or as JSON.
-    fn report(&mut self, json: &serde_json::Value, words: impl FnOnce() -> String) -> Done {
-        if self.common.json {
-            return Ok(writeln!(self.out, "{json}")?);
-        }
-        self.notice(&words());
-        Ok(())
-    }
-
-    /// Says something on standard error, unless the user wants quiet.
-    fn notice(&mut self, words: &str) {
-        // In the order in which it was said, where both go to one place.
-        let _ = self.out.flush();
-        if !self.common.quiet {
-            say(words);
-        }
-    }
 }
 
 /// Runs a command line.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Fail> {
-    let matches = match command().try_get_matches_from(arguments) {
-        Ok(matches) => matches,
-        Err(error) => {
-            let code = u8::try_from(error.exit_code()).unwrap_or(2);
-            // Help that was asked for goes to standard output.
-            let _ = error.print();
-            return Err(Fail::silent(code));
-        }
-    };
-    let cli = Cli::from_arg_matches(&matches).map_err(|error| Fail::usage(error.to_string()))?;
-    logging::start();
-    let mut out = io::BufWriter::with_capacity(64 << 10, io::stdout().lock());
-    let mut session = Session { common: cli.common, out: &mut out };
-    let done = match cli.command {
-        Command::Init(args) => args.run(&mut session),
-        Command::Put(args) => args.run(&mut session),
-        Command::Get(args) => args.run(&mut session),
-        Command::Exists(args) => args.run(&mut session),
-        Command::Del(args) => args.run(&mut session),
-        Command::Scan(args) => args.run(&mut session),
-        Command::Load(args) => args.run(&mut session),
-        Command::Dump(args) => args.run(&mut session),
-        Command::Stats(args) => args.run(&mut session),
-        Command::Info(args) => args.run(&mut session),
-        Command::Inspect(args) => args.run(&mut session),
-        Command::Watch(args) => args.run(&mut session),
-        Command::Compact(args) => args.run(&mut session),
-        Command::Train(args) => args.run(&mut session),
-        Command::Verify(args) => args.run(&mut session),
-        Command::Repair(args) => args.run(&mut session),
-        Command::Backup(args) => args.run(&mut session),
-        Command::Restore(args) => args.run(&mut session),
-        Command::Keygen(args) => args.run(&mut session),
-        Command::Rekey(args) => args.run(&mut session),
-        Command::Bench(args) => args.run(&mut session),
-        Command::Demo(args) => args.run(&mut session),
-        Command::DemoWriter(args) => args.run(&mut session),
-        Command::Completions(args) => args.run(&mut session),
-        Command::Man(args) => args.run(&mut session),
-    };
-    // What was written before an error is still wanted.
-    let flushed = out.flush();
-    done?;
-    Ok(flushed?)
+    session::run(
+        arguments,
+        |cli: &Cli| (cli.common.clone(), cli.key_file.clone()),
+        |cli, session| match cli.command {
+            Command::Init(args) => args.run(session),
+            Command::Put(args) => args.run(session),
+            Command::Get(args) => args.run(session),
+            Command::Exists(args) => args.run(session),
+            Command::Del(args) => args.run(session),
+            Command::Scan(args) => args.run(session),
+            Command::Load(args) => args.run(session),
+            Command::Dump(args) => args.run(session),
+            Command::Stats(args) => args.run(session),
+            Command::Info(args) => args.run(session),
+            Command::Inspect(args) => args.run(session),
+            Command::Watch(args) => args.run(session),
+            Command::Compact(args) => args.run(session),
+            Command::Train(args) => args.run(session),
+            Command::Verify(args) => args.run(session),
+            Command::Repair(args) => args.run(session),
+            Command::Backup(args) => args.run(session),
+            Command::Restore(args) => args.run(session),
+            Command::Keygen(args) => args.run(session),
+            Command::Rekey(args) => args.run(session),
+            Command::Bench(args) => args.run(session),
+            Command::Demo(args) => args.run(session),
+            Command::DemoWriter(args) => args.run(session),
+        },
+    )
 }
 
-/// The definition that help, completions and man pages are made of.
-fn command() -> clap::Command {
-    Cli::command()
+/// Rows of a dump in any form that `kvb load` takes. The fuzzer asks.
+#[doc(hidden)]
+pub fn count_rows(dump: &[u8]) -> Result<u64, Fail> {
+    load::count_rows(dump)
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use kvb::Error;
+use ledger::{EngineError, Trouble};
 
 use crate::{secret, show};
 
@@ -86,6 +87,18 @@ impl From<io::Error> for Fail {
     }
 }
 
+/// What an error of the engine below a ledger means to whoever runs the ledger.
+pub(crate) fn of_engine(error: &EngineError) -> Fail {
+    let fail = Fail::failed(error.to_string());
+    match error.trouble {
+        Trouble::Damaged => fail.hint(
+            "a ledger cannot go on with a part of its rows: restore its directory from a backup or a snapshot, or begin anew from the chain",
+        ),
+        Trouble::Full => fail.hint("make room on the disk, and run it again: nothing was changed"),
+        _ => fail,
+    }
+}
+
 /// What an error of the engine means to whoever works with this file.
 pub(crate) fn about(path: &Path) -> impl Fn(Error) -> Fail + '_ {
     let name = path.display().to_string();
@@ -122,6 +135,10 @@ pub(crate) fn about(path: &Path) -> impl Fn(Error) -> Fail + '_ {
         }
         Error::KeyWrong { .. } => {
             Fail::failed(format!("{name}: {error}")).hint("nothing was read or changed")
+        }
+        Error::Invalid(what) if what.contains("not a kvb bucket") => {
+            Fail::failed(format!("{name}: {error}"))
+                .hint(format!("if it should be one, `kvb repair {name} --dry-run` looks for records"))
         }
         Error::NoSpace => Fail::failed(format!("{name}: {error}")),
         Error::Interrupted => Fail::interrupted("interrupted; nothing was changed"),

@@ -1,14 +1,22 @@
-//! Logs go to standard error, as `RUST_LOG` asks; by default only errors.
+//! Logs go to standard error: as `RUST_LOG` asks, or as `--verbose` does; by default warnings too, unless the user wants quiet.
 
 use std::io::{IsTerminal, stderr};
 
 use tracing_subscriber::EnvFilter;
 
+use crate::session::Common;
 use crate::show;
 
-/// Starts logging.
-pub fn start() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("error"));
+/// Starts logging, as the user wants it.
+pub(crate) fn start(common: &Common) {
+    let level = match common.verbose {
+        0 if common.quiet => "error",
+        0 => "warn",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(stderr)

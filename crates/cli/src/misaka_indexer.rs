@@ -52,7 +52,7 @@ enum Command {
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Fail> {
     session::run(
         arguments,
-        |cli: &Cli| cli.common.clone(),
+        |cli: &Cli| (cli.common.clone(), None),
         |cli, session| match cli.command {
             Command::Follow(args) => args.run(session),
             Command::Rebuild(args) => args.run(session),

@@ -62,7 +62,7 @@ enum Command {
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Fail> {
     session::run(
         arguments,
-        |cli: &Cli| cli.common.clone(),
+        |cli: &Cli| (cli.common.clone(), None),
         |cli, session| match cli.command {
             Command::Init(args) => args.run(session),
             Command::Apply(args) => args.run(session),

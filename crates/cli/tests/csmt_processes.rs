@@ -103,6 +103,7 @@ fn killed_again_and_again_it_loses_nothing() {
         there = slot;
     }
     assert!(there > KILLS, "only {there} blocks are there");
+    eprintln!("killed {KILLS} times");
     place.run(&["apply", "--db", "db", "blocks.jsonl"]).ok();
     let root = place.run(&["root", "--db", "db"]).ok().text();
     assert_eq!(root.trim(), roots[BLOCKS - 1].split(' ').nth(1).unwrap());

@@ -75,35 +75,53 @@ fn check_examples(place: &Place, name: &str, least: usize) {
 
 #[test]
 fn every_command_has_examples_that_can_be_run() {
-    check_examples(&Place::new(), "kvb", 27);
-    check_examples(&Place::of(env!("CARGO_BIN_EXE_misaka-indexer")), "misaka-indexer", 10);
-    check_examples(&Place::of(env!("CARGO_BIN_EXE_misaka-node")), "misaka-node", 19);
-    check_examples(&Place::of(env!("CARGO_BIN_EXE_rubin-node")), "rubin-node", 15);
-    check_examples(&Place::of(env!("CARGO_BIN_EXE_utxo-csmt")), "utxo-csmt", 17);
+    for (name, least, place) in programs() {
+        check_examples(&place, name, least);
+    }
+}
+
+/// Every program, how many commands it has at least, and where it runs.
+fn programs() -> [(&'static str, usize, Place); 5] {
+    [
+        ("kvb", 27, Place::new()),
+        ("misaka-indexer", 12, Place::of(env!("CARGO_BIN_EXE_misaka-indexer"))),
+        ("misaka-node", 21, Place::of(env!("CARGO_BIN_EXE_misaka-node"))),
+        ("rubin-node", 17, Place::of(env!("CARGO_BIN_EXE_rubin-node"))),
+        ("utxo-csmt", 19, Place::of(env!("CARGO_BIN_EXE_utxo-csmt"))),
+    ]
 }
 
 #[test]
 fn completions_and_manual_pages_know_every_command() {
-    let place = Place::new();
-    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let script = place.run(&["completions", shell]).ok().text();
-        for command in commands(&place) {
-            assert!(script.contains(command.last().unwrap()), "{shell}: {command:?}");
+    for (name, _, place) in programs() {
+        let all = commands(&place);
+        for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+            let script = place.run(&["completions", shell]).ok().text();
+            for command in &all {
+                assert!(script.contains(command.last().unwrap()), "{name}, {shell}: {command:?}");
+            }
         }
-        assert!(!script.contains("demo-writer") || shell == "elvish" || script.contains("--help"));
+        let script = place.run(&["completions", "bash"]).ok().out;
+        std::fs::write(place.file("script.bash"), script).unwrap();
+        let mut shell = std::process::Command::new("bash");
+        let checked = shell.arg("-n").arg(place.file("script.bash")).status();
+        assert!(checked.unwrap().success());
+        std::fs::create_dir(place.file("man")).unwrap();
+        place.run(&["man", "--out", "man"]).ok();
+        for command in &all {
+            let page = place.file(&format!("man/{name}-{}.1", command.join("-")));
+            let text =
+                std::fs::read_to_string(&page).unwrap_or_else(|error| panic!("{page:?}: {error}"));
+            assert!(text.contains("Examples"), "{page:?}");
+        }
+        assert!(place.run(&["man"]).ok().text().contains(&format!(".TH {name} 1")));
+        // What all of them take, in the same words.
+        let help = place.run(&["--help"]).ok().text();
+        for option in ["--json", "-q, --quiet", "-v, --verbose", "-h, --help", "-V, --version"] {
+            assert!(help.contains(option), "{name}: {option}");
+        }
+        assert!(help.contains("Exit codes: 0 done"), "{name}");
     }
-    std::fs::write(place.file("kvb.bash"), place.run(&["completions", "bash"]).ok().out).unwrap();
-    let checked = std::process::Command::new("bash").arg("-n").arg(place.file("kvb.bash")).status();
-    assert!(checked.unwrap().success());
-    std::fs::create_dir(place.file("man")).unwrap();
-    place.run(&["man", "--out", "man"]).ok();
-    for command in commands(&place) {
-        let page = place.file(&format!("man/kvb-{}.1", command.join("-")));
-        let text =
-            std::fs::read_to_string(&page).unwrap_or_else(|error| panic!("{page:?}: {error}"));
-        assert!(text.contains("Examples"), "{page:?}");
-    }
-    assert!(place.run(&["man"]).ok().text().contains(".TH kvb 1"));
 }
 
 #[test]

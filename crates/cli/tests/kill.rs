@@ -102,6 +102,7 @@ fn a_node_that_is_killed_again_and_again_loses_nothing() {
         last = height;
     }
     assert!(killed > KILLS / 2, "only {killed} were killed before their end");
+    eprintln!("killed {killed} times");
     let import = node(dir.path(), &["import", "blocks.hex"]).output().unwrap();
     assert!(import.status.success());
     let found = facts(dir.path(), &["utxo-set-hash"]);

@@ -6,10 +6,10 @@
 mod misaka_chain;
 #[path = "support/run.rs"]
 mod run;
+#[path = "../../kvb/tests/support/touched.rs"]
+mod touched;
 
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use fastrand::Rng;
 use misaka::Settings;
 use misaka_chain::{Chain, MADE, binary, lines, place, trace_checkpoints};
 use run::Ran;
+use touched::files;
 
 /// Times that it is killed.
 const KILLS: usize = 16;
@@ -70,6 +71,7 @@ fn killed_again_and_again_it_loses_nothing() {
         there = seq;
     }
     assert!(there > KILLS / 2, "only {there} checkpoints are there");
+    eprintln!("killed {KILLS} times");
     // The same file from its beginning: what is too old to compare is passed over, because the newest one is in it.
     let ran = place.run(&["apply", "--quiet", "--db", "db", "all"]).ok();
     assert_eq!(ran.text().lines().collect::<Vec<_>>(), answers[there..]);
@@ -183,24 +185,6 @@ fn an_interrupt_while_nothing_comes_is_one() {
     assert_eq!(ran.code, 130);
     assert!(ran.err.contains("applied and safe"), "{}", ran.err);
     drop(input);
-}
-
-/// Files below a directory, with what tells whether they were touched.
-fn files(path: &Path) -> Vec<(PathBuf, u64, i64, i64, u64)> {
-    let mut found = Vec::new();
-    let mut open = vec![path.to_owned()];
-    while let Some(dir) = open.pop() {
-        for entry in std::fs::read_dir(&dir).unwrap() {
-            let path = entry.unwrap().path();
-            let meta = std::fs::metadata(&path).unwrap();
-            found.push((path.clone(), meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len()));
-            if meta.is_dir() {
-                open.push(path);
-            }
-        }
-    }
-    found.sort();
-    found
 }
 
 #[test]

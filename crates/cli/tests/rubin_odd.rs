@@ -4,16 +4,17 @@
 
 #[path = "support/run.rs"]
 mod run;
+#[path = "../../kvb/tests/support/touched.rs"]
+mod touched;
 
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rubin::Genesis;
 use rubin::synthetic as maker;
 use run::{Place, Ran};
+use touched::files;
 
 fn command(place: &Place, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rubin-node"));
@@ -184,24 +185,6 @@ fn a_reader_that_goes_away_does_not_stop_an_import() {
     assert_eq!(ran.text(), "APPLIED_AS_NEW_TIP\n");
     assert_eq!(std::fs::read_to_string(place.file("code")).unwrap(), "1\n", "some are rejected");
     assert!(run(&place, &["tip", "--datadir", "data"]).ok().text().starts_with("2 "));
-}
-
-/// Files below a directory, with what tells whether they were touched.
-fn files(path: &Path) -> Vec<(PathBuf, u64, i64, i64, u64)> {
-    let mut found = Vec::new();
-    let mut open = vec![path.to_owned()];
-    while let Some(dir) = open.pop() {
-        for entry in std::fs::read_dir(&dir).unwrap() {
-            let path = entry.unwrap().path();
-            let meta = std::fs::metadata(&path).unwrap();
-            found.push((path.clone(), meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len()));
-            if meta.is_dir() {
-                open.push(path);
-            }
-        }
-    }
-    found.sort();
-    found
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! A store in a directory.
 
-use std::path::Path;
-
-use ledger::{EngineKind, Home, HomeError, HomeLock};
+use ledger::{Engine, HomeError, Housed, Table};
 
 use crate::error::Error;
 use crate::settings::Settings;
@@ -10,66 +8,28 @@ use crate::store::{Effort, Store};
 use crate::tables::ALL;
 
 /// The directory of a store.
-#[derive(Clone, Debug)]
-pub struct Database {
-    home: Home,
-}
+pub type Database = ledger::Database<Store>;
 
 /// A store that is open, and its lock.
-#[derive(Debug)]
-pub struct Open {
-    store: Store,
-    _lock: Option<HomeLock>,
-}
+pub type Open = ledger::Open<Store>;
 
-impl std::ops::Deref for Open {
-    type Target = Store;
+impl Housed for Store {
+    type Settings = Settings;
+    type Effort = Effort;
+    type Error = Error;
 
-    fn deref(&self) -> &Store {
-        &self.store
-    }
-}
+    const TABLES: &'static [Table] = ALL;
 
-impl Database {
-    /// A directory, which need not be there yet.
-    pub fn new(path: impl AsRef<Path>) -> Database {
-        Database { home: Home::new(path) }
+    fn make(engine: Box<dyn Engine>, settings: Settings, effort: Effort) -> Result<Store, Error> {
+        Store::init(engine, settings, effort)
     }
 
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        self.home.path()
+    fn load(engine: Box<dyn Engine>, effort: Effort) -> Result<Store, Error> {
+        Store::open(engine, effort)
     }
 
-    /// The engine it is in.
-    pub fn engine_kind(&self) -> Result<EngineKind, Error> {
-        Ok(self.home.kind()?)
-    }
-
-    /// Makes a store. Doing it again with the same settings does no harm.
-    pub fn init(
-        &self,
-        kind: EngineKind,
-        settings: Settings,
-        effort: Effort,
-    ) -> Result<Open, Error> {
-        let lock = self.home.make_and_lock()?;
-        let engine = self.home.create(&lock, kind, ALL)?;
-        Ok(Open { store: Store::init(engine, settings, effort)?, _lock: Some(lock) })
-    }
-
-    /// Opens the store.
-    pub fn open(&self, effort: Effort) -> Result<Open, Error> {
-        self.home.kind()?;
-        let lock = self.home.lock()?;
-        let engine = self.home.open(&lock, ALL)?;
-        Ok(Open { store: Store::open(engine, effort)?, _lock: Some(lock) })
-    }
-
-    /// Opens the store to look at it, beside whoever changes it.
-    pub fn open_to_read(&self, effort: Effort) -> Result<Open, Error> {
-        let engine = self.home.open_to_read(ALL)?;
-        Ok(Open { store: Store::open_to_read(engine, effort)?, _lock: None })
+    fn load_to_read(engine: Box<dyn Engine>, effort: Effort) -> Result<Store, Error> {
+        Store::open_to_read(engine, effort)
     }
 }
 

@@ -1,4 +1,31 @@
 //! A UTxO store with a Compact Sparse Merkle Tree over it: blocks, rollbacks, and proofs that need no store to be checked.
+//!
+#![cfg_attr(feature = "store", doc = "```")]
+#![cfg_attr(not(feature = "store"), doc = "```ignore")]
+//! use csmt::format::point::Point;
+//! use csmt::format::rollback::Operation;
+//! use csmt::{Database, Effort, Hash, PathKind, Settings};
+//! use ledger::EngineKind;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! let settings = Settings { path: PathKind::Raw, ..Settings::default() };
+//! let store = Database::new(dir.path()).init(EngineKind::Kvb, settings, Effort::default())?;
+//!
+//! let (key, value) = (b"output 1".to_vec(), b"100 ada".to_vec());
+//! let block = Point::block(1, Hash::of(b"a block"));
+//! let made = [Operation::Insert { key: key.clone(), value: value.clone() }];
+//! let root = store.forward(block, &made)?.root.expect("something is there");
+//!
+//! // Whoever has the root can check a proof, without the store.
+//! let proof = store.view()?.prove(&key)?.expect("it is there");
+//! assert!(proof.verify(&root, &proof.key, &Hash::of(&value)).is_ok());
+//! assert!(proof.verify(&root, &proof.key, &Hash::of(b"1000 ada")).is_err());
+//!
+//! store.rollback(Point::Origin)?; // and everything is as it was before
+//! # Ok(())
+//! # }
+//! ```
 
 #![cfg_attr(not(feature = "store"), no_std)]
 

@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
+#[path = "../../kvb/tests/support/oracle.rs"]
+mod oracle;
 #[path = "../../kvb/tests/support/seed.rs"]
 mod seed;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use csmt::format::point::Point;
 use csmt::format::rollback::Operation;
@@ -15,47 +15,8 @@ use csmt::tables::{CSMT, KV, ROLLBACKS};
 use csmt::{Effort, Hash, Path, PathKind, RolledBack, Settings, Store};
 use fastrand::Rng;
 use ledger::{Engine, KvbEngine, MemoryEngine, Table};
+use oracle::Model;
 use serde_json::{Value, json};
-
-/// The model, in a process of its own.
-struct Model {
-    child: Child,
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
-}
-
-impl Model {
-    fn new(settings: Settings) -> Model {
-        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle");
-        let mut child = Command::new("python3")
-            .args(["-B", "drive.py"])
-            .current_dir(dir)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("python3 runs the model; ./test.sh installs it");
-        let to = child.stdin.take().unwrap();
-        let from = BufReader::new(child.stdout.take().unwrap());
-        let mut model = Model { child, to, from };
-        model.ask(&json!({"new": {"path": settings.path.name(), "k": settings.k}}));
-        model
-    }
-
-    fn ask(&mut self, command: &Value) -> Value {
-        writeln!(self.to, "{command}").unwrap();
-        self.to.flush().unwrap();
-        let mut line = String::new();
-        self.from.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{command}: {error}"))
-    }
-}
-
-impl Drop for Model {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 fn dump(store: &Store, table: Table) -> Value {
     let view = store.view().unwrap();
@@ -144,7 +105,7 @@ fn follow(engine: Box<dyn Engine>, path: PathKind, effort: Effort, seed: u64, bl
     let mut rng = Rng::with_seed(seed);
     let settings = Settings { path, k: rng.u32(1..12) };
     let store = Store::init(engine, settings, effort).unwrap();
-    let mut model = Model::new(settings);
+    let mut model = Model::new(&json!({"path": path.name(), "k": settings.k}));
     let mut chain = Chain { slot: 0, live: BTreeMap::new(), past: Vec::new() };
     for step in 0..blocks {
         let (point, operations) = chain.block(&mut rng);

@@ -4,6 +4,20 @@
 //! ([`MemoryDisk`], [`MemoryDir`], [`ManualEnv`]), and simulated ([`SimDisk`], [`SimDir`]) with
 //! power loss, torn and reordered sectors and failing calls. Files, clocks and randomness appear
 //! nowhere else in the workspace.
+//!
+//! ```
+//! use host::{Disk, Keep, SimDisk};
+//!
+//! let disk = SimDisk::new();
+//! disk.write_at(0, b"synced").unwrap();
+//! disk.sync().unwrap();
+//! disk.write_at(0, b"later!").unwrap();
+//!
+//! // What a real disk may hold if power fails now: the old bytes, or the new ones.
+//! let trace = disk.trace();
+//! assert_eq!(trace.image(trace.len(), Keep::None), b"synced");
+//! assert_eq!(trace.image(trace.len(), Keep::All), b"later!");
+//! ```
 
 mod buffer;
 mod claim;

@@ -32,8 +32,13 @@ pub struct Words {
 
 /// Held for as long as `base` points into it.
 enum Memory {
-    Small { _words: Box<[AtomicU64]> },
-    Large { _mapping: MmapRaw },
+    /// A `Vec`, because a `Box` claims that nobody else points into it whenever it is moved.
+    Small {
+        _words: Vec<AtomicU64>,
+    },
+    Large {
+        _mapping: MmapRaw,
+    },
 }
 
 // SAFETY: `base` points into `_memory`, which is Send and Sync, does not move with `self` and lives as long.
@@ -46,8 +51,8 @@ impl Words {
     pub fn zeroed(count: usize) -> io::Result<Words> {
         let len = count.checked_mul(size_of::<AtomicU64>()).ok_or(io::ErrorKind::OutOfMemory)?;
         if len < LARGE {
-            let words: Box<[AtomicU64]> = (0..count).map(|_| AtomicU64::new(0)).collect();
-            let base = NonNull::from(&*words).cast();
+            let words: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();
+            let base = NonNull::from(words.as_slice()).cast();
             return Ok(Words { base, count, _memory: Memory::Small { _words: words } });
         }
         let mapped = len.checked_next_multiple_of(PAGE).ok_or(io::ErrorKind::OutOfMemory)?;

@@ -4,7 +4,7 @@
 //! Waiting for the disk, the system is asked for the pages of all keys first, and for those of one key at once. Asking costs
 //! a call even for what is in memory, so it is done only while lookups turn out to be slow.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::format::record::RecordHeader;
 use crate::image::Image;
@@ -16,43 +16,62 @@ use crate::view::View;
 pub(crate) const AHEAD: usize = 32;
 /// Bytes of a record that are loaded: header, key, and some of the value.
 const NEAR: usize = 192;
-/// Bytes of a record that the disk is asked for.
-const FAR: usize = 2048;
+/// Most bytes of a record that the disk is asked for before its length is known.
+const FAR: usize = 64 << 10;
 /// Nanoseconds a key from which on lookups wait for the disk, and up to which they do not.
 const SLOW_NS: u64 = 10_000;
 const QUICK_NS: u64 = 2_000;
+/// Quick lookups in a row until the disk is not asked any more: some records are in memory by chance.
+const PATIENCE: u64 = 64;
 
 /// Whether lookups have to wait for the disk.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    is_slow: AtomicBool,
+    /// Quick lookups that are still put up with; none if lookups are not slow.
+    patience: AtomicU64,
+    /// How long the last record was that somebody waited for: the next one may be as long.
+    len: AtomicUsize,
 }
 
 impl Pace {
     pub(crate) fn is_slow(&self) -> bool {
-        self.is_slow.load(Ordering::Relaxed)
+        self.patience.load(Ordering::Relaxed) > 0
     }
 
     /// So many lookups took so long.
     pub(crate) fn note(&self, count: usize, nanos: u64) {
-        let each = nanos / u64::try_from(count.max(1)).unwrap_or(u64::MAX);
+        let count = u64::try_from(count).unwrap_or(u64::MAX).max(1);
+        let each = nanos / count;
         if each >= SLOW_NS {
-            self.is_slow.store(true, Ordering::Relaxed);
+            self.patience.store(PATIENCE, Ordering::Relaxed);
         } else if each <= QUICK_NS && self.is_slow() {
-            self.is_slow.store(false, Ordering::Relaxed);
+            // Lookups of several threads may take each other's notes away: that only ends it sooner or later.
+            let left = self.patience.load(Ordering::Relaxed).saturating_sub(count);
+            self.patience.store(left, Ordering::Relaxed);
         }
+    }
+
+    /// A record was found that is so long.
+    pub(crate) fn note_len(&self, len: u64) {
+        self.len.store(usize::try_from(len).unwrap_or(FAR).min(FAR), Ordering::Relaxed);
+    }
+
+    /// Bytes of a record that the disk is asked for.
+    fn far(&self) -> usize {
+        self.len.load(Ordering::Relaxed).max(NEAR)
     }
 }
 
 impl View {
     /// Asks the system for the pages that lookups of these hashes will read.
-    pub(crate) fn prefetch(&self, log: &Log, hashes: &[u64]) {
+    pub(crate) fn prefetch(&self, log: &Log, hashes: &[u64], pace: &Pace) {
+        let far = pace.far();
         for hash in hashes {
             self.image.prefetch(log, *hash);
         }
         for hash in hashes {
             for paddr in self.leads(log, *hash) {
-                log.prefetch(paddr, FAR);
+                log.prefetch(paddr, far);
             }
         }
     }
@@ -112,7 +131,23 @@ mod tests {
         assert!(pace.is_slow(), "from the disk");
         pace.note(32, 32 * 5_000);
         assert!(pace.is_slow(), "partly from the disk");
+        (1..PATIENCE).for_each(|_| pace.note(1, 1_000));
+        assert!(pace.is_slow(), "quick by chance");
         pace.note(0, 0);
         assert!(!pace.is_slow(), "quick again");
+        pace.note(1, 50_000);
+        pace.note(32, 32 * 1_000);
+        pace.note(32, 32 * 1_000);
+        assert!(!pace.is_slow(), "quick in batches");
+    }
+
+    #[test]
+    fn the_disk_is_asked_for_as_much_as_the_last_record_took() {
+        let pace = Pace::default();
+        assert_eq!(pace.far(), NEAR);
+        pace.note_len(5_000);
+        assert_eq!(pace.far(), 5_000);
+        pace.note_len(1 << 40);
+        assert_eq!(pace.far(), FAR);
     }
 }

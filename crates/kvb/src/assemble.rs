@@ -209,6 +209,7 @@ fn keeper(parts: &Parts, sealed: &[Arc<Sealed>], is_read_only: bool) -> Keeper {
         fresh: fresh.map(|entry| entry.start_page.get()).collect(),
         table,
         table_spare: None,
+        is_room_promised: false,
         image_spare: None,
         is_spare_taken: false,
         warm: Warm::default(),

@@ -293,13 +293,9 @@ impl Core {
 
     /// Merges whenever an overlay is frozen, until the bucket closes.
     fn merge_on_demand(&self) {
-        let idle = || !self.is_closing() && !*lock(&self.merge_due);
-        let image = Arc::clone(&self.view.load().image);
-        // What this finds damaged, the lookup that needs it rebuilds.
-        let _ = self.read_in(&image, idle);
-        drop(image);
-        self.consider_compaction();
         loop {
+            self.read_in_if_idle();
+            self.consider_compaction();
             let mut due = lock(&self.merge_due);
             while !*due || self.stopped.load(Ordering::Acquire) {
                 if self.is_closing() {
@@ -322,8 +318,20 @@ impl Core {
                 tracing::warn!("no space for a new index image");
             }
             let _ = self.latch(result);
-            self.consider_compaction();
         }
+    }
+
+    /// Reads in the image of a bucket that was just opened, unless that would keep others waiting. Before the runs are folded
+    /// in, which would otherwise read it page by page.
+    fn read_in_if_idle(&self) {
+        let is_idle = || {
+            let view = self.view.load();
+            let is_due = view.frozen.is_some() || view.active.len() >= self.overlay_max(&view);
+            !is_due && !self.is_closing()
+        };
+        let image = Arc::clone(&self.view.load().image);
+        // What this finds damaged, the lookup that needs it rebuilds.
+        let _ = self.read_in(&image, is_idle);
     }
 
     /// Reads an image in after the bucket was opened, and counts what it names in each segment: what died shortly before a
@@ -369,7 +377,9 @@ impl Core {
                 return;
             }
             // What fails here is tried again when there is more to do.
-            if let Err(error) = self.compact_in_background() {
+            if let Err(error) = self.compact_in_background()
+                && !self.stop_compacting.load(Ordering::Acquire)
+            {
                 tracing::warn!(%error, "compaction did not finish");
             }
         }
@@ -428,4 +438,49 @@ pub(crate) fn start(core: &Arc<Core>) -> Result<Vec<JoinHandle<()>>> {
         spawn("kvb-merger", Core::merge_on_demand)?,
         spawn("kvb-mover", Core::compact_on_demand)?,
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use host::{MemoryDisk, SystemEnv};
+
+    use super::*;
+    use crate::batch::Batch;
+    use crate::bucket::Bucket;
+    use crate::options::{Durability, Options};
+
+    /// It was not while there were runs to fold in, and after every such open half of all cold lookups read a page of the index.
+    #[test]
+    fn an_image_is_read_in_though_there_are_runs() {
+        // More than an image that a clean close writes anew: it stays behind, and the last records are in runs only.
+        let (per_image, per_batch) = (100_000_u32, 10_000);
+        let options = || {
+            let options = Options::default().durability(Durability::Relaxed);
+            options.overlay_min(usize::try_from(per_image).expect("small"))
+        };
+        let disk = Arc::new(MemoryDisk::with_capacity(64 << 20));
+        let bucket =
+            Bucket::create_on(disk.clone(), Arc::new(SystemEnv), options().background(false))
+                .expect("a bucket");
+        for first in (0..3 * per_image / 2).step_by(per_batch) {
+            let mut batch = Batch::new();
+            for key in first..first + u32::try_from(per_batch).expect("small") {
+                batch.put(key.to_le_bytes(), b"value");
+            }
+            bucket.commit(batch).expect("a commit");
+        }
+        bucket.close().expect("closed");
+
+        let bucket = Bucket::open_on(disk, Arc::new(SystemEnv), options()).expect("open");
+        assert!(bucket.mount_report().runs > 0, "nothing to fold in");
+        let start = Instant::now();
+        let image = Arc::clone(&bucket.core().view.load().image);
+        assert!(image.is_on_disk());
+        while image.liveness().is_none() {
+            assert!(start.elapsed() < Duration::from_secs(60), "the image was not read in");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }

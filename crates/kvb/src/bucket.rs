@@ -43,7 +43,12 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// Creates a bucket. The file must not exist.
+    /// Creates a bucket.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if the file exists already or cannot be made, [`Error::Invalid`] if options do not fit together. No file is
+    /// left behind.
     pub fn create(path: impl AsRef<Path>, options: Options) -> Result<Bucket> {
         let path = path.as_ref();
         options.check()?;
@@ -57,13 +62,20 @@ impl Bucket {
     }
 
     /// Opens a bucket for reading and writing, recovering it if its last writer crashed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Locked`] if somebody else writes, [`Error::Corrupt`] if records that were durable are damaged at the log's end (a
+    /// [`Reader`] may still read, [`repair`](crate::repair) saves what is intact), [`Error::Version`] if newer software made it,
+    /// [`Error::KeyMissing`] or [`Error::KeyWrong`] if it is encrypted.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Bucket> {
         options.check()?;
         let disk = open_locked(path.as_ref(), FileDisk::open)?;
         Bucket::start(Arc::new(disk), Arc::new(SystemEnv), &options)
     }
 
-    /// Opens a bucket for reading, beside a writer or without one. See [`Reader`].
+    /// Opens a bucket for reading, beside a writer or without one. See [`Reader`]; for an encrypted bucket,
+    /// [`Reader::open_with`].
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Reader> {
         Reader::open(path)
     }
@@ -108,7 +120,7 @@ impl Bucket {
         &self.report
     }
 
-    /// Stores a value. Returns when it is as durable as the bucket's [`Durability`] asks.
+    /// Stores a value. Returns when it is as durable as the bucket's [`Durability`] asks. Fails as [`Bucket::commit`] does.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         let mut batch = Batch::new();
         batch.put(key, value);
@@ -141,6 +153,12 @@ impl Bucket {
     }
 
     /// Applies a batch, whole or not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`] and [`Error::NoSpace`] change nothing, and the next commit may succeed. After [`Error::Io`] every later
+    /// write is [`Error::Stopped`] until the bucket is opened again, and reading goes on at the last commit: what the failed write left
+    /// behind is not known, and the next opening finds out.
     pub fn commit(&self, batch: Batch) -> Result<()> {
         self.commit_with(batch, self.core.mode.durability)
     }

@@ -21,7 +21,8 @@ use crate::format::roster::{self, Roster};
 use crate::format::superblock::{
     FLAG_DICTIONARY, FLAG_INCREMENT, FLAG_LINEAGE, MAGIC, Superblock, VERSION_MAJOR, VERSION_MINOR,
 };
-use crate::keeper::{Keeper, Retired, TablePlace};
+use crate::keeper::{Keeper, TablePlace};
+use crate::room::Retired;
 use crate::segment::meta_extent;
 use crate::vault::Keys;
 

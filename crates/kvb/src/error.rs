@@ -22,8 +22,9 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
-    /// Bytes on disk are not what was written there. Open read-only to read what is intact, and repair.
-    #[error("{0}; the bucket can be opened read-only, and `repair` saves every intact record")]
+    /// Bytes on disk are not what was written there. A [`Reader`](crate::Reader) still reads what is intact if a superblock
+    /// holds, and [`repair`](crate::repair) makes a new bucket of every intact record.
+    #[error("the bucket has a {0}")]
     Corrupt(Corrupt),
     /// Another writer has the bucket open. Wait for it, stop it, or open read-only.
     #[error("the bucket is open for writing by {}", holder(*pid))]

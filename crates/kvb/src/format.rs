@@ -85,6 +85,8 @@ pub struct Field {
 pub enum What {
     /// Neither superblock can be used.
     Superblock,
+    /// The file is shorter than its superblock says.
+    FileEnd,
     /// The superblock names a region outside the file, or regions that overlap.
     Region,
     /// A page of the index image.
@@ -113,6 +115,7 @@ impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             What::Superblock => "superblock",
+            What::FileEnd => "end of the file (it was cut off)",
             What::Region => "region bounds",
             What::IndexPage => "index page",
             What::SegmentHeader => "segment header",

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::extent::Extent;
 use crate::format::index_page::{self, EMPTY, IndexSlot};
 use crate::image::Digest;
-use crate::keeper::no_space_or;
+use crate::room::no_space_or;
 use crate::vault::seal_index_page;
 
 /// Bytes written at once: little enough to stay in the cache, and not to keep a commit waiting for the file's lock.

@@ -1,15 +1,12 @@
-//! The keeper: superblocks, space, and the table of segments. Everything that is not on the way of a commit.
+//! The keeper: the table of segments, what is known of each, and extents for the log. Everything that is not on the way of a commit.
+//!
+//! It also has the room in the file and the superblocks, of which `room.rs` and `checkpoint.rs` tell.
 //!
 //! Invariants
-//! - The pages from the segment region's start to the high-water mark of a durable superblock are always tiled
-//!   by extents with valid headers. A free extent is cut by writing the header of the rest, syncing it, writing the
-//!   header of what was taken, syncing that, and only then writing inside.
 //! - Log extents are named by a durable superblock before a byte of the log goes there.
-//! - What a checkpoint stops using becomes free only after both its superblocks are durable, and, for an image,
-//!   only when no view holds it.
+//! - A registered segment that leaves the table is retired, and its pages are free only when `release` says so.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -17,21 +14,18 @@ use crate::book::BookPlace;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::extent::Extent;
-use crate::format::free_map;
 use crate::format::lineage::Lineage;
 use crate::format::roster::{NAMED_LOG, NamedExtent, SegmentEntry};
-use crate::format::segment::Kind;
 use crate::image::{Image, ImagePlace};
 use crate::mount::named_extent;
+use crate::room::Retired;
 use crate::sealed::{Hold, Sealed};
-use crate::segment::write_passive;
+use crate::space::Space;
 use crate::unsealed::Unsealed;
 use crate::victims::SLACK;
 use crate::view::{Segments, View};
 use crate::warm::Warm;
-use crate::writer::Pieces;
 
-use host::planted::{Bug, is_planted};
 use zerocopy::little_endian::{U32, U64};
 
 /// Extents kept ready for the log. One is for deletes on a full disk.
@@ -48,41 +42,9 @@ const FIRST_BYTES: u64 = 256 << 10;
 const CHURN_BYTES: u64 = 2 << 20;
 /// Smallest log extent after the first, in bytes.
 const SEGMENT_BYTES_MIN: u64 = 16 << 10;
-/// Most a file grows at once, in bytes, beside what is asked for.
-const GROWTH_BYTES_MAX: u64 = 64 << 20;
-/// Least a file grows at once, in bytes.
-const GROWTH_BYTES_MIN: u64 = 64 << 10;
-/// Bytes a segment takes in the table, rounded up.
-const TABLE_ENTRY_MAX: u64 = 96;
-/// Of the pages of segments, one in so many may be free and still have its block.
-const WARM_PART: u64 = 4;
-/// Blocks are taken and given back in steps of this many bytes, so that no commit waits long for the file's lock.
-const PUNCH_BYTES: u64 = 4 << 20;
 
 /// Bytes that may always die in the log before the next image.
 pub(crate) const DEAD_MAX_MIN: u64 = 256 << 10;
-
-/// Something a checkpoint stopped using.
-#[derive(Debug)]
-pub(crate) struct Retired {
-    pub(crate) extent: Extent,
-    /// Held by views for as long as someone may read it.
-    pub(crate) image: Option<Arc<Image>>,
-    /// The same, of a segment.
-    pub(crate) sealed: Option<Arc<Sealed>>,
-    /// Checkpoints from this epoch on do not name it.
-    pub(crate) epoch: u64,
-}
-
-impl Retired {
-    /// True if someone may still read it.
-    fn is_held(&self) -> bool {
-        self.image.as_ref().is_some_and(|image| Arc::strong_count(image) > 1)
-            || self.sealed.as_ref().is_some_and(|sealed| {
-                Arc::strong_count(sealed) > 1 || Arc::strong_count(&sealed.hold) > 1
-            })
-    }
-}
 
 /// A registered segment.
 #[derive(Clone, Debug)]
@@ -115,6 +77,8 @@ pub(crate) struct Keeper {
     pub(crate) table: Option<TablePlace>,
     /// Room for the next table when the disk is full.
     pub(crate) table_spare: Option<Extent>,
+    /// A group larger than a segment is being written into room that was looked for before: nobody else may take it for later.
+    pub(crate) is_room_promised: bool,
     /// Room for the next image, mostly where the one before was. Its blocks are there, so that a merge neither waits for
     /// the disk to find some nor fails on a full one.
     pub(crate) image_spare: Option<Extent>,
@@ -142,8 +106,6 @@ pub(crate) struct Keeper {
     /// Dead bytes in segments that are not registered yet, by first page.
     pub(crate) dead_early: HashMap<u64, u64>,
 }
-
-pub(crate) use crate::space::Space;
 
 impl Keeper {
     /// An eighth of the log may die before the next image, more if compaction lets more be.
@@ -177,99 +139,6 @@ impl Keeper {
         wanted.clamp(least, core.fixed.segment_page_max.max(least))
     }
 
-    /// Takes pages for any use, growing the file if it must. Until the caller says otherwise they stay marked free.
-    pub(crate) fn allot(&mut self, core: &Core, pages: u64) -> Result<Extent> {
-        let Some(taken) = self.space.take(pages, |extent| self.warm.has(extent)) else {
-            if self.space.raw_pages() < pages {
-                self.grow(core, pages)?;
-            }
-            let extent = self.space.take_raw(pages).ok_or(Error::NoSpace)?;
-            self.warm.forget(extent);
-            // Any checkpoint may come before the caller writes there, and its walk must find the way.
-            write_passive(&*core.disk, core.geometry(), Kind::Free, extent)?;
-            return Ok(extent);
-        };
-        let is_warm = self.warm.has(taken.extent);
-        // Order: what is being filled must not be given back meanwhile.
-        self.warm.forget(taken.extent);
-        if !is_warm {
-            self.fill_holes(core, taken.extent)?;
-        }
-        taken.rest.iter().for_each(|rest| self.warm.add_head(*rest));
-        // Order: see the first invariant. The second sync is for extents that were joined in memory only: their old
-        // headers inside must not be written over while the way still leads there.
-        for extent in taken.rest.into_iter().chain([taken.extent]) {
-            write_passive(&*core.disk, core.geometry(), Kind::Free, extent)?;
-            let at = core.geometry().paddr(extent.start_page);
-            core.disk.sync_range(at, 512).map_err(Error::io("sync a free extent"))?;
-        }
-        Ok(taken.extent)
-    }
-
-    /// Free pages have no blocks; whoever writes there must not find out that the disk is full.
-    fn fill_holes(&mut self, core: &Core, extent: Extent) -> Result<()> {
-        let geometry = core.geometry();
-        let mut at = geometry.paddr(extent.start_page);
-        let end = geometry.paddr(extent.end_page());
-        while at < end {
-            let len = (end - at).min(PUNCH_BYTES);
-            if let Err(error) = self.reserve(core, at, len, "reserve space") {
-                self.space.give_back(extent);
-                return Err(error);
-            }
-            at += len;
-        }
-        Ok(())
-    }
-
-    /// Makes the file longer so that at least `pages` more can be taken.
-    pub(crate) fn grow(&mut self, core: &Core, pages: u64) -> Result<()> {
-        let geometry = core.geometry();
-        let file_pages = self.b_page + 1;
-        let step = (geometry.paddr(file_pages) / 8).clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX);
-        let missing = pages.saturating_sub(self.space.raw_pages());
-        // The whole step if the disk has it, the bare need if not.
-        let grown =
-            self.allocate(core, missing + geometry.pages(step)).or_else(|error| match error {
-                Error::NoSpace => self.allocate(core, missing),
-                other => Err(other),
-            })?;
-        // Order: the length is durable before superblock B stands at the new end, and the old B stays what it is
-        // until A, which names the new one, is durable: nothing is taken from the new pages before that.
-        let position = core.position();
-        if !is_planted(Bug::LengthLate) {
-            core.disk.sync().map_err(Error::io("sync the grown bucket"))?;
-        }
-        let old = geometry.paddr(self.b_page);
-        self.b_page += grown;
-        self.space.set_raw_end(self.b_page);
-        self.write_superblocks(core, position)?;
-        // Whoever looks for a lost superblock must not find this one.
-        core.disk.write_at(old, &[0; 512]).map_err(Error::io("clear the old superblock"))
-    }
-
-    fn allocate(&mut self, core: &Core, pages: u64) -> Result<u64> {
-        let geometry = core.geometry();
-        let at = geometry.paddr(self.b_page + 1);
-        // The first time also what creation left without blocks, the journal above all.
-        let from = if self.segments.is_empty() { 0 } else { at };
-        self.reserve(core, from, at - from + geometry.paddr(pages), "grow the bucket")?;
-        core.log.cover(at + geometry.paddr(pages))?;
-        Ok(pages)
-    }
-
-    /// Takes blocks from the disk. If it is full, those of free pages go back first.
-    fn reserve(&mut self, core: &Core, at: u64, len: u64, doing: &'static str) -> Result<()> {
-        let reserved = match core.disk.allocate(at, len) {
-            Err(error) if is_full(&error) && !self.warm.is_empty() => {
-                self.cool(core, 0)?;
-                core.disk.allocate(at, len)
-            }
-            reserved => reserved,
-        };
-        reserved.map_err(no_space_or(doing))
-    }
-
     /// Takes an extent for the log or for output and notes it to be named by the next checkpoint.
     pub(crate) fn name_extent(
         &mut self,
@@ -287,40 +156,6 @@ impl Keeper {
         self.next_seg_id += 1;
         self.named.push(named);
         Ok(named)
-    }
-
-    /// Makes sure that the pieces of a large group will find room, and the segment tables that registering them
-    /// takes.
-    pub(crate) fn secure_pieces(&mut self, core: &Core, pieces: Pieces) -> Result<()> {
-        match self.secure_pieces_once(core, pieces) {
-            Err(Error::NoSpace) if !self.warm.is_empty() => {
-                self.cool(core, 0)?;
-                self.secure_pieces_once(core, pieces)
-            }
-            result => result,
-        }
-    }
-
-    fn secure_pieces_once(&mut self, core: &Core, pieces: Pieces) -> Result<()> {
-        let geometry = core.geometry();
-        let max = core.fixed.segment_page_max;
-        let mut in_free = 0;
-        for extent in self.space.iter() {
-            let count = (extent.page_count / max).min(pieces.ordinary - in_free);
-            if count > 0 {
-                // Free pages have no blocks; whether the disk has them must be known now.
-                let at = geometry.paddr(extent.start_page);
-                core.disk
-                    .allocate(at, geometry.paddr(count * max))
-                    .map_err(no_space_or("reserve space"))?;
-                in_free += count;
-            }
-        }
-        let segments = u64::try_from(self.segments.len()).unwrap_or(u64::MAX) + pieces.ordinary;
-        let tables = 3 * geometry.pages(TABLE_ENTRY_MAX * segments + geometry.page_size);
-        let needed =
-            pieces.ordinary.saturating_sub(in_free) * max + pieces.oversized_pages + tables;
-        if self.space.raw_pages() >= needed { Ok(()) } else { self.grow(core, needed) }
     }
 
     /// Seals what is full, refills the reserve, and writes a checkpoint if anything changed.
@@ -344,12 +179,14 @@ impl Keeper {
                 freed.extend(self.register(core, segment)?);
             }
         }
-        // First of all what compaction begins with, without which a full disk would stay full.
-        self.keep_table_spare(core)?;
-        self.keep_image_spare(core)?;
+        if !self.is_room_promised {
+            // First of all what compaction begins with, without which a full disk would stay full.
+            self.keep_table_spare(core)?;
+            self.keep_image_spare(core)?;
+        }
         let mut fresh = Vec::new();
         let mut starved = false;
-        while ready + fresh.len() < RESERVE {
+        while !self.is_room_promised && ready + fresh.len() < RESERVE {
             match self.name_log_extent(core) {
                 Ok(named) => fresh.push(named),
                 Err(Error::NoSpace) => {
@@ -372,7 +209,9 @@ impl Keeper {
             supply.sealing.pop_front();
         }
         supply.reserve.extend(fresh);
-        supply.starved = starved;
+        if !self.is_room_promised {
+            supply.starved = starved;
+        }
         drop(supply);
         core.supply_changed.notify_all();
         Ok(())
@@ -439,65 +278,6 @@ impl Keeper {
         });
         self.segments.insert(start_page, Kept { entry, sealed });
         self.fresh.push(start_page);
-    }
-
-    /// Keeps room for a table somewhat longer than the next one.
-    fn keep_table_spare(&mut self, core: &Core) -> Result<()> {
-        let segments = u64::try_from(self.segments.len()).unwrap_or(u64::MAX);
-        let geometry = core.geometry();
-        let pages = |segments| geometry.pages(TABLE_ENTRY_MAX * segments + geometry.page_size);
-        let needed = pages(segments + 16);
-        if self.table_spare.is_some_and(|spare| spare.page_count >= needed) {
-            return Ok(());
-        }
-        match self.allot(core, pages(2 * segments + 64)) {
-            Ok(extent) => {
-                if let Some(old) = self.table_spare.replace(extent) {
-                    self.give_back(core, old)?;
-                }
-                Ok(())
-            }
-            Err(Error::NoSpace) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Keeps room for the next image, as large as it will be, or as it must be at least.
-    fn keep_image_spare(&mut self, core: &Core) -> Result<()> {
-        // An image made anew from all runs will be larger than it looks.
-        let is_anew = self.image.extent.page_count > 0 && !core.view.load().image.is_on_disk();
-        let is_unknown = is_anew && self.image_spare.is_some();
-        if self.is_spare_taken || is_unknown {
-            return Ok(());
-        }
-        for pages in core.image_extent_pages() {
-            if self.image_spare.is_some_and(|spare| spare.page_count == pages) {
-                return Ok(());
-            }
-            match self.allot_image(core, pages) {
-                Ok(extent) => return self.spare_for_image(core, extent),
-                Err(Error::NoSpace) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    /// Keeps this extent for the next image. Whoever grew the file to get it may have freed the image before, which then is
-    /// kept already.
-    fn spare_for_image(&mut self, core: &Core, extent: Extent) -> Result<()> {
-        match self.image_spare.replace(extent) {
-            Some(other) => self.give_back(core, other),
-            None => Ok(()),
-        }
-    }
-
-    /// Gives the room for the next image up; false if there is none.
-    pub(crate) fn spend_image_spare(&mut self) -> bool {
-        let Some(spare) = self.image_spare.take() else { return false };
-        // Not to the disk: it is about to be used.
-        self.space.give_back(spare);
-        true
     }
 
     /// Takes an extent for the log, but never the last place where compaction could begin.
@@ -580,131 +360,4 @@ impl Keeper {
             None => *self.dead_early.entry(start_page).or_default() += bytes,
         }
     }
-
-    /// Frees what the last checkpoint stopped using and no reader holds. Both superblocks must be durable.
-    pub(crate) fn release(&mut self, core: &Core) -> Result<()> {
-        let geometry = core.geometry();
-        let (held, mut freed): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.retired).into_iter().partition(Retired::is_held);
-        self.retired = held;
-        if let (Some(bulletin), false) = (&core.bulletin, freed.is_empty()) {
-            // Order: readers are told, then asked, and only then is anything written there.
-            bulletin.retire();
-            let mut needed = Vec::new();
-            for entry in freed.extract_if(.., |_| true).collect::<Vec<_>>() {
-                let list = if bulletin.is_needed(entry.epoch)? { &mut needed } else { &mut freed };
-                list.push(entry);
-            }
-            self.retired.extend(needed);
-        }
-        for entry in &freed {
-            write_passive(&*core.disk, geometry, Kind::Free, entry.extent)?;
-        }
-        if freed.iter().any(|entry| entry.sealed.is_some()) {
-            // Order: before anyone may conclude that no older record of a key is left on disk.
-            core.disk.sync().map_err(Error::io("sync freed segments"))?;
-            if core.log.keys().is_some_and(|keys| keys.old.is_some()) {
-                // What was under the old key goes for good. Order: behind the headers, by which walks go; and synced
-                // before it is given back, or it would never get to the disk.
-                for entry in &freed {
-                    self.overwrite(core, entry.extent)?;
-                }
-                core.disk.sync().map_err(Error::io("sync what was overwritten"))?;
-            }
-        }
-        for entry in freed {
-            let (from, to) = (entry.extent.start_page, entry.extent.end_page());
-            core.log.forget_checked(geometry.paddr(from), geometry.paddr(to));
-            let is_spare = entry.image.is_some()
-                && entry.extent.page_count == self.image.extent.page_count
-                && self.image_spare.is_none();
-            if is_spare {
-                self.image_spare = Some(entry.extent);
-            } else {
-                self.give_back(core, entry.extent)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes pages for an image.
-    pub(crate) fn allot_image(&mut self, core: &Core, pages: u64) -> Result<Extent> {
-        let Some(spare) = self.image_spare.take() else { return self.allot(core, pages) };
-        if spare.page_count == pages {
-            let at = core.geometry().paddr(spare.start_page);
-            // Order: its header before anything is written inside.
-            core.disk.sync_range(at, 512).map_err(Error::io("sync a free extent"))?;
-            return Ok(spare);
-        }
-        match self.allot(core, pages) {
-            Err(Error::NoSpace) => {
-                self.spare_for_image(core, spare)?;
-                Err(Error::NoSpace)
-            }
-            taken => {
-                self.give_back(core, spare)?;
-                taken
-            }
-        }
-    }
-
-    /// Gives a free extent back, with a header in its first page. Its blocks stay, and others go, if they are too many.
-    pub(crate) fn give_back(&mut self, core: &Core, extent: Extent) -> Result<()> {
-        self.space.give_back(extent);
-        self.warm.add(extent);
-        let pages = self.segments.values().map(|kept| kept.sealed.extent().page_count);
-        self.cool(core, pages.sum::<u64>() / WARM_PART)
-    }
-
-    /// Gives blocks of free pages back to the disk until it is no more than so many that have some for no reason.
-    pub(crate) fn cool(&mut self, core: &Core, most: u64) -> Result<()> {
-        let geometry = core.geometry();
-        for extent in self.warm.cool(most) {
-            let (mut at, end) =
-                (geometry.paddr(extent.start_page), geometry.paddr(extent.end_page()));
-            while at < end {
-                let len = (end - at).min(PUNCH_BYTES);
-                core.disk.punch(at, len).map_err(Error::io("give space back"))?;
-                at += len;
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes sure that the free-space map has a page for every page of the file it must speak of.
-    pub(crate) fn fit_free_map(&mut self, core: &Core) -> Result<()> {
-        let geometry = core.geometry();
-        let needed = (self.b_page + 1).div_ceil(free_map::coverage(geometry.page_size));
-        if needed <= self.free_map.page_count {
-            return Ok(());
-        }
-        let pages = needed * 2;
-        let extent = match self.allot(core, pages + 1) {
-            Ok(extent) => extent,
-            // The map is derived; without room for it there is none.
-            Err(Error::NoSpace) => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        write_passive(&*core.disk, geometry, Kind::Meta, extent)?;
-        if self.free_map.start_page >= core.fixed.segment_start_page {
-            let old = Extent::new(self.free_map.start_page - 1, self.free_map.page_count + 1);
-            let epoch = self.epoch + 1;
-            self.retired.push(Retired { extent: old, image: None, sealed: None, epoch });
-        }
-        self.free_map = Extent::new(extent.start_page + 1, pages);
-        Ok(())
-    }
-}
-
-/// The error for a call that fails harmlessly if the disk is full.
-pub(crate) fn no_space_or(doing: &'static str) -> impl FnOnce(io::Error) -> Error {
-    move |source| if is_full(&source) { Error::NoSpace } else { Error::Io { doing, source } }
-}
-
-/// True if the disk, or the quota, is full.
-fn is_full(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
-    )
 }

@@ -2,12 +2,14 @@
 //!
 //! Invariants
 //! - Tombstones are always looked at: a dead record that looks live by its bit must meet the one that hides it.
-//! - A record that cannot be read is an error in its place. What its run says of it keeps older records of its key from
-//!   being taken for the newest; if not even that is known, the merge ends there.
+//! - A record that cannot be read is an error in its place. What its header or its run says of it keeps older records of
+//!   its hash from being taken for the newest: each key of those is an error, too. If not even that is known, the merge ends
+//!   there. That its key has the right hash is not enough to know its place, for keys of one hash can be a flipped bit apart:
+//!   the key must also stand between those beside it.
 
 use std::cmp::Ordering;
 use std::collections::binary_heap::PeekMut;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::marker::PhantomData;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -20,6 +22,7 @@ use crate::level::{Level, Part};
 use crate::log::Log;
 use crate::opened::{Held, Opened};
 use crate::order::Place;
+use crate::sealed::ByOffset;
 
 /// How many records later one is loaded.
 const AHEAD: usize = 8;
@@ -116,10 +119,23 @@ impl<'a, R: Held<'a>> Eq for Head<'a, R> {}
 struct Damage {
     /// To be told before the next record.
     errors: VecDeque<Error>,
-    /// Slot hash and seqno of records whose keys cannot be read.
-    lost: Vec<(u64, u64)>,
+    /// Records that cannot be read, by slot hash: the newest one's seqno, and where it is.
+    lost: HashMap<u64, (u64, u64)>,
+    /// What the run of one segment says of its records, if that was needed.
+    told: Option<(u64, ByOffset)>,
     /// Of some record not even that is known, so everything behind it would be a guess.
     is_blind: bool,
+}
+
+impl Damage {
+    /// Slot hash and seqno of a record of a registered segment, as its run tells.
+    fn by_run(&mut self, core: &Core, part: &Part, paddr: u64) -> Option<(u64, u64)> {
+        let sealed = part.sealed.as_ref()?;
+        if self.told.as_ref().is_none_or(|(start, _)| *start != part.start) {
+            self.told = Some((part.start, sealed.by_offset(&core.log, &core.fixed)));
+        }
+        self.told.as_ref()?.1.get(&(paddr - part.start)).copied()
+    }
 }
 
 impl<'a, R: Held<'a>> KeyMerge<'a, R> {
@@ -150,6 +166,9 @@ impl<'a, R: Held<'a>> KeyMerge<'a, R> {
         for part in &level.parts {
             for place in part.order.lost() {
                 self.note_damage(part, part.start + Place(*place).offset());
+            }
+            for place in part.order.doubted() {
+                self.hide_older(part, part.start + Place(*place).offset());
             }
         }
         let mut cursor = Cursor { level, part: 0, next: 0, has_bits: false, ahead: None };
@@ -200,37 +219,64 @@ impl<'a, R: Held<'a>> KeyMerge<'a, R> {
             let last = self.last.as_ref();
             let is_older = last
                 .is_some_and(|(prefix, last)| *prefix == head.prefix && last.key() == head.key());
-            if is_older || self.is_hidden(&head) {
+            if is_older {
                 continue;
             }
+            let hider = self.hider(&head);
             self.last = Some((head.prefix, head.record.clone()));
-            if head.is_damaged {
-                return Some(Err(Error::corrupt(What::Record, head.paddr)));
-            }
-            return Some(Ok(head));
+            return Some(match hider.or(head.is_damaged.then_some(head.paddr)) {
+                Some(paddr) => Err(Error::corrupt(What::Record, paddr)),
+                None => Ok(head),
+            });
         }
     }
 
-    /// True if a newer record of the key is among those that cannot be read.
+    /// A record that cannot be read and may be a newer one of the key.
     #[inline]
-    fn is_hidden(&self, head: &Head<'a, R>) -> bool {
-        !self.damage.lost.is_empty() && {
-            let hash = self.core.hash.slot_hash(head.key());
-            self.damage.lost.iter().any(|lost| lost.0 == hash && lost.1 > head.seqno())
+    fn hider(&self, head: &Head<'a, R>) -> Option<u64> {
+        if self.damage.lost.is_empty() {
+            return None;
         }
+        let (seqno, paddr) = self.damage.lost.get(&self.core.hash.slot_hash(head.key()))?;
+        (*seqno > head.seqno()).then_some(*paddr)
     }
 
     #[cold]
     fn note_damage(&mut self, part: &Part, paddr: u64) {
-        let known = part.sealed.as_ref().and_then(|sealed| {
-            sealed.run_entry(&self.core.log, &self.core.fixed, paddr - part.start)
-        });
-        match known {
-            Some((_, seqno)) if seqno > self.seqno => return,
-            Some(known) => self.damage.lost.push(known),
+        if self.hide_older(part, paddr) {
+            self.damage.errors.push_back(Error::corrupt(What::Record, paddr));
+        }
+    }
+
+    /// Keeps what is older than a record that cannot be read from being taken for the newest. False if nobody should see it.
+    fn hide_older(&mut self, part: &Part, paddr: u64) -> bool {
+        let known = self.core.log.lost_record(paddr);
+        match known.or_else(|| self.damage.by_run(self.core, part, paddr)) {
+            Some((_, seqno)) if seqno > self.seqno => return false,
+            Some((hash, seqno)) => {
+                let lost = self.damage.lost.entry(hash).or_default();
+                *lost = (seqno, paddr).max(*lost);
+            }
             None => self.damage.is_blind = true,
         }
-        self.damage.errors.push_back(Error::corrupt(What::Record, paddr));
+        true
+    }
+
+    /// A record that cannot be read, in its place if that can be told by its key.
+    #[cold]
+    fn damaged_head(&mut self, index: usize, paddr: u64) -> Option<R> {
+        let cursor = self.cursors.get(index)?;
+        let (level, number) = (Arc::clone(&cursor.level), cursor.part);
+        let part = level.parts.get(number)?;
+        let spot = (number, if self.is_reverse { cursor.next } else { cursor.next - 1 });
+        let head = R::read_head(&self.core.log, paddr, &self.core.hash);
+        match head.filter(|head| level.stands(&self.core.log, spot, head.key())) {
+            Some(head) => self.hide_older(part, paddr).then_some(head),
+            None => {
+                self.note_damage(part, paddr);
+                None
+            }
+        }
     }
 
     /// Makes the first of the heads and of the next record of a cursor the top, of which there is none.
@@ -285,14 +331,9 @@ impl<'a, R: Held<'a>> KeyMerge<'a, R> {
             if !step.is_delete && bits.is_some_and(|bits| !bits.may_be_live(step.paddr)) {
                 continue;
             }
-            let (record, is_damaged) = if let Some(record) = R::read(log, step.paddr) {
-                (record, false)
-            } else if let Some(head) = R::read_head(log, step.paddr, &self.core.hash) {
-                (head, true)
-            } else {
-                if let Some(part) = cursor.level.parts.get(cursor.part).cloned() {
-                    self.note_damage(&part, step.paddr);
-                }
+            let sound = R::read(log, step.paddr);
+            let is_damaged = sound.is_none();
+            let Some(record) = sound.or_else(|| self.damaged_head(index, step.paddr)) else {
                 continue;
             };
             if record.header().seqno.get() <= self.seqno {

@@ -51,6 +51,25 @@ pub trait KeyProvider: Send + Sync {
 }
 
 /// Keys in memory.
+///
+#[cfg_attr(feature = "encryption", doc = "```")]
+#[cfg_attr(not(feature = "encryption"), doc = "```ignore")]
+/// use kvb::{Bucket, Key, Keyring, Options};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("secret.kvb");
+/// let keys = || Keyring::new().with(1, Key::new([7; 32])); // from somewhere safe, and not from the source
+/// let bucket = Bucket::create(&path, Options::default().encrypted(1).keys(keys()))?;
+/// bucket.put(b"alice", b"100")?;
+/// bucket.close()?;
+///
+/// assert!(Bucket::open(&path, Options::default()).is_err()); // without the key nothing can be read
+/// let bucket = Bucket::open(&path, Options::default().keys(keys()))?;
+/// assert_eq!(bucket.get(b"alice")?.as_deref(), Some(&b"100"[..]));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Keyring {
     keys: HashMap<u64, Key>,

@@ -19,6 +19,19 @@
 //! # }
 //! ```
 //!
+//! Where things are:
+//!
+//! - writing: [`Bucket`] with [`put`](Bucket::put), [`Batch`] with [`commit`](Bucket::commit); [`Durability`] says when it returns
+//! - reading: [`Bucket::get`], [`Bucket::get_many`], [`Bucket::scan`] and [`Scan`]; [`Snapshot`] for one commit; [`Reader`] in other processes
+//! - what is fixed when a bucket is made, and what is chosen at each opening: [`Options`]
+//! - secrets: [`Options::encrypted`], [`Options::keys`], [`Keyring`], [`KeyProvider`], [`Bucket::rotate_key`]
+//! - care: [`verify`], [`repair`], [`Snapshot::backup`], [`restore`], [`Bucket::compact`], [`remake`]; each tells its [`Progress`]
+//! - looking inside: [`Bucket::stats`], [`inspect()`], [`mod@format`]
+//! - what can go wrong, and what to do about it: [`Error`]
+//!
+//! Features, both on by default: `zstd` for compressed values, `encryption` for encrypted buckets. Without them such buckets are
+//! refused by name.
+//!
 //! The log is the truth: values are read where they were appended, through a mapping of the file. The index is an
 //! immutable hash table on disk plus recent changes in memory, and can always be rebuilt from the log.
 
@@ -81,6 +94,7 @@ mod recover;
 mod relocate;
 mod repair;
 mod ring;
+mod room;
 mod root;
 mod rotate;
 mod round;
@@ -111,6 +125,11 @@ mod view;
 mod walk;
 mod warm;
 mod writer;
+
+/// The example in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;
 
 pub use backup::{Backup, remake, remake_on, restore, restore_on};
 pub use batch::Batch;

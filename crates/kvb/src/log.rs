@@ -13,6 +13,7 @@ use host::{Disk, Mapping};
 
 use crate::cipher::SegmentCipher;
 use crate::error::{Error, Result, What};
+use crate::format::index_page::slot_hash;
 use crate::format::record::{Framed, KEY_MAX, RecordHeader};
 use crate::format::segment::{SALT_LEN, SegmentHeader};
 use crate::hash::KeyHash;
@@ -176,9 +177,17 @@ impl Log {
         self.try_key(paddr).unwrap_or(Text::lent(&[]))
     }
 
-    /// The record at `paddr` as far as its key, if that holds by the header's CRC and the hash in it, whatever became of the
-    /// value. In an encrypted bucket nothing vouches for a record but its tag.
-    pub(crate) fn sound_head(&self, paddr: u64, hash: &KeyHash) -> Option<Opened<'_>> {
+    /// Slot hash and seqno of a record that does not hold, if its header does. In an encrypted bucket nothing vouches for a
+    /// record but its tag.
+    pub(crate) fn lost_record(&self, paddr: u64) -> Option<(u64, u64)> {
+        let header = RecordHeader::decode(self.bytes(paddr, RecordHeader::SIZE)?)?;
+        let known = (slot_hash(header.hash64.get()), header.seqno.get());
+        self.vault.is_none().then_some(known)
+    }
+
+    /// The record at `paddr` as far as its key, if the header's CRC holds and the hash in it is the key's, whatever became of
+    /// the value. Other keys may have that hash. In an encrypted bucket nothing vouches for a record but its tag.
+    pub(crate) fn plain_head(&self, paddr: u64, hash: &KeyHash) -> Option<Opened<'_>> {
         if self.vault.is_some() { None } else { self.likely_head(paddr, hash) }
     }
 
@@ -226,6 +235,8 @@ impl Log {
         if self.checked.contains(paddr) {
             return Framed::split(header, bytes);
         }
+        // All of it will be read now. From the disk that would be page by page.
+        self.prefetch(paddr, bytes.len());
         let record = Framed::decode_body(header, bytes)?;
         self.checked.insert(paddr);
         Some(record)

@@ -58,6 +58,11 @@ impl Core {
                 let found = view.find(&self.log, *hash, key.as_ref(), sight)?;
                 let found = found.filter(|record| !self.is_expired(record));
                 hits += u64::from(found.is_some());
+                if let Some(record) = &found
+                    && self.pace.is_slow()
+                {
+                    self.pace.note_len(record.header.record_len());
+                }
                 let pin = || Pin::Shared { _view: Arc::clone(&view) };
                 values.push(found.map(|record| self.value(record, pin())).transpose()?);
             }
@@ -72,7 +77,7 @@ impl Core {
     pub(crate) fn look_ahead(&self, view: &View, hashes: &[u64]) -> u64 {
         // Also for one: a record on two pages is two reads otherwise, one behind the other.
         if self.pace.is_slow() {
-            view.prefetch(&self.log, hashes);
+            view.prefetch(&self.log, hashes, &self.pace);
         }
         let start = self.env.monotonic_ns();
         if hashes.len() > 1 {
@@ -98,6 +103,9 @@ impl Core {
         };
         if let Some(start) = start {
             self.pace.note(1, self.env.monotonic_ns().saturating_sub(start));
+            if let Some(record) = &found {
+                self.pace.note_len(record.header.record_len());
+            }
         }
         Ok((found.filter(|record| !self.is_expired(record)), view))
     }

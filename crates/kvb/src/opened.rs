@@ -62,7 +62,7 @@ pub(crate) trait Held<'a>: Clone {
     /// The record at a byte, if it holds.
     fn read(log: &'a Log, paddr: u64) -> Option<Self>;
 
-    /// As far as its key, if that holds.
+    /// As far as its key, if that seems to hold.
     fn read_head(log: &'a Log, paddr: u64, hash: &KeyHash) -> Option<Self>;
 
     /// Its header.
@@ -85,7 +85,7 @@ impl<'a> Held<'a> for Opened<'a> {
     }
 
     fn read_head(log: &'a Log, paddr: u64, hash: &KeyHash) -> Option<Self> {
-        log.sound_head(paddr, hash)
+        log.plain_head(paddr, hash)
     }
 
     #[inline]
@@ -123,7 +123,7 @@ impl<'a> Held<'a> for Lent<'a> {
     }
 
     fn read_head(log: &'a Log, paddr: u64, hash: &KeyHash) -> Option<Self> {
-        let header = log.sound_head(paddr, hash)?.header;
+        let header = log.plain_head(paddr, hash)?.header;
         Some(Lent { header, body: log.lent_key(paddr)? })
     }
 

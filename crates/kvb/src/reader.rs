@@ -31,7 +31,24 @@ const OVERLAY_MAX: usize = 64 << 10;
 /// A bucket open for reading only, as of its writer's last commit at every call.
 ///
 /// Any number of readers, in any process, may have a bucket open beside one writer. They take no lock and change
-/// nothing. Lookups copy what they find.
+/// nothing. Lookups copy what they find. To scan, take a [`Reader::snapshot`].
+///
+/// ```
+/// use kvb::{Bucket, Options, Reader};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("ledger.kvb");
+/// let bucket = Bucket::create(&path, Options::default())?;
+/// let reader = Reader::open(&path)?; // here, or in any other process
+/// bucket.put(b"alice", b"100")?;
+/// assert_eq!(reader.get(b"alice")?.as_deref(), Some(&b"100"[..]));
+/// for row in reader.snapshot()?.scan(b"a") {
+///     println!("{:?}", row?.key());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub struct Reader {
     disk: Arc<dyn Disk>,
     env: Arc<dyn Env>,

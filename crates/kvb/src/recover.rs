@@ -5,10 +5,11 @@
 use crate::core::Core;
 use crate::error::{Error, Result, What};
 use crate::extent::Extent;
+use crate::format::free_map::{self, FreeMapHead};
 use crate::format::segment::Kind;
 use crate::keeper::Keeper;
 use crate::mount::{Parts, named_extent, segment_extent};
-use crate::root::restore_a;
+use crate::root::secure;
 use crate::segment::{Segment, write_passive};
 use crate::walk::header_at;
 
@@ -43,13 +44,28 @@ fn free_stale(core: &Core, keeper: &Keeper) -> Result<()> {
     Ok(())
 }
 
+/// Takes the stamps away from pages of the free-space map that are of a checkpoint which was never finished: the next one
+/// takes the same epoch, and would seem to vouch for them.
+fn blank_map(core: &Core, keeper: &Keeper) -> Result<()> {
+    let geometry = core.geometry();
+    for page in keeper.free_map.start_page..keeper.free_map.end_page() {
+        let at = geometry.paddr(page);
+        let stamp = core.log.bytes(at, FreeMapHead::SIZE).and_then(free_map::stamp_of);
+        if stamp.is_some_and(|stamp| stamp.epoch > keeper.epoch) {
+            core.disk
+                .write_at(at, &[0; FreeMapHead::SIZE])
+                .map_err(Error::io("write the free-space map"))?;
+        }
+    }
+    Ok(())
+}
+
 /// Makes the cut physical and the gap durable.
 pub(crate) fn recover(core: &Core, parts: &Parts) -> Result<()> {
     let geometry = core.geometry();
-    if parts.root.extension.self_page.get() != 0 {
-        restore_a(&*core.disk, &parts.root)?;
-    }
+    secure(&*core.disk, &parts.root)?;
     let mut keeper = core.lock_keeper();
+    blank_map(core, &keeper)?;
     let mut freed = Vec::new();
     for segment in &parts.tail.segments {
         if segment.last_seqno() > parts.root.extension.durable_seqno.get() {

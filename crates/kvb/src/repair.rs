@@ -34,7 +34,7 @@ use crate::options::{Compression, Options};
 use crate::progress::{Progress, report as tell};
 use crate::ring::{Ring, read_ring};
 use crate::root::{Root, SEQNO_LIMIT, Unlock, choose, load_copy, load_cut_off};
-use crate::salvage::{Found, Lost, Salvage, Site, drop_uncommitted, walk};
+use crate::salvage::{Found, Lost, Salvage, Site, drop_uncommitted, gaps, walk};
 use crate::text::Text;
 use crate::vault::{Keys, Vault};
 use crate::verify::{Finding, Verification, verify_on};
@@ -164,6 +164,9 @@ struct Remains {
     uuid: Option<(u64, u64)>,
     sites: Vec<Site>,
     book: Option<BookPlace>,
+    /// Bytes that are missing at the end of the file, and whether something was there for certain.
+    missing: u64,
+    was_used: bool,
 }
 
 impl Plan {
@@ -238,9 +241,18 @@ impl Plan {
         }
         tell(progress, "looking for records", total, total)?;
         let Salvage { mut found, mut lost, .. } = salvage;
+        let newest = found.iter().map(|record| record.seqno).max().unwrap_or(0);
+        if remains.missing > 0 && (remains.was_used || newest < durable) {
+            let meaning = "the file ends here, and went on once";
+            lost.push(Lost { at: len, len: remains.missing, seqno: None, key: None, meaning });
+        }
         lost.sort_by_key(|lost| lost.at);
         let mut report = Repair { lost, ..report };
         report.records_uncommitted = drop_uncommitted(&mut found, durable);
+        if let Some(root) = &remains.root {
+            let gaps = gaps(&found, root.extension.tail_seqno.get(), &report.lost);
+            report.lost.extend(gaps);
+        }
         report.records_found = u64::try_from(found.len()).unwrap_or(u64::MAX);
         let newest = found.iter().map(|record| record.seqno).max().unwrap_or(0);
         let known = remains.root.as_ref().map_or(0, |root| root.superblock.commit_seqno.get());
@@ -363,6 +375,7 @@ fn with_root(disk: &Arc<dyn Disk>, len: u64, log: &Log, root: Root, unlock: Unlo
         0 => Some(Vec::new()),
         _ => load_table(log, &fixed, &root),
     };
+    let is_table_lost = table.is_none();
     match table {
         Some(table) => {
             for entry in table.iter().chain(&root.roster.sealed) {
@@ -410,13 +423,18 @@ fn with_root(disk: &Arc<dyn Disk>, len: u64, log: &Log, root: Root, unlock: Unlo
         end = end.max(if is_apart { site.extent.end_page() } else { 0 });
         is_apart
     });
-    let last = (len / geometry.page_size).saturating_sub(1);
+    let file_pages = len / geometry.page_size;
+    let is_cut = |site: &Site| site.extent.end_page() > file_pages && !site.may_be_unused;
+    let was_used = is_table_lost || sites.iter().any(is_cut) || len < geometry.paddr(from);
+    let missing = geometry.paddr(to).saturating_sub(len);
+    let last = file_pages.saturating_sub(1);
     let copies = [0, root.extension.b_page.get(), last]
         .map(|page| load_copy(&**disk, len, page.saturating_mul(geometry.page_size), unlock).ok());
     let salts = copies.into_iter().flatten().filter_map(|copy| copy.locked);
     let session_salts = salts.map(|(block, _)| block.session_salt).collect();
     let book = book::place(log, geometry, &root);
-    Remains { geometry, uuid: Some(fixed.uuid), root: Some(root), session_salts, sites, book }
+    let uuid = Some(fixed.uuid);
+    Remains { geometry, uuid, root: Some(root), session_salts, sites, book, missing, was_used }
 }
 
 /// Adds segments that were given up and are not free yet: what they have is copied or hidden elsewhere, unless that is lost.
@@ -465,12 +483,14 @@ fn without_root(log: &Log, len: u64) -> Result<Remains> {
         Some(best) if best.0 >= next.0 => Some(best),
         _ => Some(next),
     });
-    let (covered, geometry, sites) = best.ok_or(Error::Invalid("the file is not a kvb bucket"))?;
+    let (covered, geometry, sites) =
+        best.ok_or(Error::Invalid("nothing in the file looks like a part of a kvb bucket"))?;
     if covered == 0 {
-        return Err(Error::Invalid("the file is not a kvb bucket"));
+        return Err(Error::Invalid("nothing in the file looks like a part of a kvb bucket"));
     }
     let (uuid, book) = find_meta(log, geometry, len);
-    Ok(Remains { geometry, root: None, session_salts: Vec::new(), uuid, sites, book })
+    let (root, session_salts) = (None, Vec::new());
+    Ok(Remains { geometry, root, session_salts, uuid, sites, book, missing: 0, was_used: false })
 }
 
 /// The uuid that derived data tells, and the book.

@@ -131,13 +131,20 @@ pub(crate) fn choose(disk: &dyn Disk, file_len: u64, unlock: Unlock<'_>) -> Resu
     }
 }
 
-/// Makes superblock A a copy of the superblock that counts, which stands elsewhere. Until then that one is the only
-/// copy, and a checkpoint begins by overwriting it.
-pub(crate) fn restore_a(disk: &dyn Disk, root: &Root) -> Result<()> {
+/// Makes the superblock that counts durable, and superblock A a copy of it if it stands elsewhere. A checkpoint begins
+/// by overwriting one copy and trusts the other one; but who wrote what is seen here may have died before the sync, or
+/// stopped because the sync failed, and then the disk may hold nothing whole where the system shows it. It is written
+/// again, because no sync covers what an earlier one failed to write.
+pub(crate) fn secure(disk: &dyn Disk, root: &Root) -> Result<()> {
     let page_size = u64::from(root.superblock.page_size.get());
     let mut page = vec![0; usize::try_from(page_size).unwrap_or(0)];
-    disk.read_at(root.extension.self_page.get() * page_size, &mut page)
-        .map_err(Error::io("read a superblock"))?;
+    let at = root.extension.self_page.get() * page_size;
+    disk.read_at(at, &mut page).map_err(Error::io("read a superblock"))?;
+    disk.write_at(at, &page).map_err(Error::io("write a superblock"))?;
+    disk.sync_range(at, page_size).map_err(Error::io("sync a superblock"))?;
+    if at == 0 {
+        return Ok(());
+    }
     let mut extension = root.extension;
     extension.self_page.set(0);
     let end = extension::OFFSET + Extension::SIZE;
@@ -179,6 +186,9 @@ fn search(disk: &dyn Disk, file_len: u64, unlock: Unlock<'_>) -> Result<Root> {
             Err(Loss::Version(error) | Loss::Io(error) | Loss::Key(_, error)) => return Err(error),
             Err(_) => {}
         }
+    }
+    if load_cut_off(disk, file_len, unlock)?.is_some() {
+        return Err(Error::corrupt(What::FileEnd, file_len));
     }
     let mut magic = [0; 4];
     let is_ours =

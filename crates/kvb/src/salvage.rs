@@ -643,3 +643,27 @@ pub(crate) fn drop_uncommitted(found: &mut Vec<Found>, durable_seqno: u64) -> u6
     found.retain(|record| record.is_moved || record.seqno <= committed);
     u64::try_from(before - found.len()).unwrap_or(0)
 }
+
+/// Seqnos that are missing between the records of the log's end, which has every one from `tail_seqno` on, if nothing that is
+/// known to be lost explains them: where sectors were never written, nothing is left that could be damaged.
+pub(crate) fn gaps(found: &[Found], tail_seqno: u64, lost: &[Lost]) -> Vec<Lost> {
+    let in_tail = |record: &&Found| !record.is_moved && record.seqno >= tail_seqno;
+    let mut tail: Vec<Found> = found.iter().filter(in_tail).copied().collect();
+    tail.sort_unstable_by_key(|record| record.seqno);
+    let mut gaps = Vec::new();
+    let (mut expected, mut before) = (tail_seqno, 0);
+    for record in tail {
+        let missing = expected..record.seqno;
+        let explains = |lost: &Lost| {
+            let is_between = (before..record.paddr).contains(&lost.at);
+            is_between || lost.seqno.is_some_and(|seqno| missing.contains(&seqno))
+        };
+        if !missing.is_empty() && !lost.iter().any(explains) {
+            let meaning =
+                "records with lower seqnos, from this one on, are missing before this place";
+            gaps.push(Lost { at: record.paddr, len: 0, seqno: Some(expected), key: None, meaning });
+        }
+        (expected, before) = (record.seqno + 1, record.paddr);
+    }
+    gaps
+}

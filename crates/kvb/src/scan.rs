@@ -253,7 +253,8 @@ pub(crate) fn key_range<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> KeyRange
 
 /// Rows in key order, each as of the scan's commit. Iterate it from either end, or both.
 ///
-/// A row that is damaged is an error in its place, and the scan goes on behind it.
+/// A record that is damaged is an error, and the scan goes on behind it. If older records of its key are left, or of others with
+/// its hash, those keys are errors, too, for nobody can tell whether they are the newest.
 pub struct Scan<'a> {
     rows: Rows<'a>,
     range: KeyRange,

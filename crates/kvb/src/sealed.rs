@@ -3,6 +3,7 @@
 //! A view holds the segments it may lead to; the extent of one that compaction emptied is given back when nobody
 //! holds it any more.
 
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use crate::core::Fixed;
@@ -17,6 +18,9 @@ use crate::walk::rescan;
 
 /// Whoever has a clone may read the segment it belongs to.
 pub(crate) type Hold = Arc<()>;
+
+/// Slot hash and seqno of records by their offset.
+pub(crate) type ByOffset = HashMap<u64, (u64, u64)>;
 
 /// A registered segment.
 #[derive(Debug)]
@@ -82,13 +86,13 @@ impl Sealed {
         Ok(self.order.get_or_init(|| order).clone())
     }
 
-    /// Slot hash and seqno of the record at an offset, as its run tells.
-    pub(crate) fn run_entry(&self, log: &Log, fixed: &Fixed, offset: u64) -> Option<(u64, u64)> {
-        let run = self.run(log, fixed)?;
-        let mut entries = (0..run.count).filter_map(|at| run.entry(log, at));
-        let entry = entries.find(|entry| entry.record_offset() == offset)?;
-        (entry.seqno_delta.get() != DELTA_FAR)
-            .then(|| (entry.slot_hash.get(), run.base_seqno + u64::from(entry.seqno_delta.get())))
+    /// Slot hash and seqno of its records by offset, as far as its run tells.
+    pub(crate) fn by_offset(&self, log: &Log, fixed: &Fixed) -> ByOffset {
+        let Some(run) = self.run(log, fixed) else { return ByOffset::new() };
+        let entries = (0..run.count).filter_map(|at| run.entry(log, at));
+        let near = entries.filter(|entry| entry.seqno_delta.get() != DELTA_FAR);
+        let seqno = |entry: &RunEntry| run.base_seqno + u64::from(entry.seqno_delta.get());
+        near.map(|entry| (entry.record_offset(), (entry.slot_hash.get(), seqno(&entry)))).collect()
     }
 
     /// Offsets of its records in log order.

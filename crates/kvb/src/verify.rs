@@ -191,7 +191,8 @@ impl Verifier<'_> {
         }
         if report.records_discarded > 0 {
             let count = report.records_discarded;
-            let meaning = format!("{count} records of a batch that was never completed");
+            let records = if count == 1 { "record" } else { "records" };
+            let meaning = format!("{count} {records} of a batch that was never completed");
             self.notice(What::Record, self.core.position().paddr, meaning);
         }
     }

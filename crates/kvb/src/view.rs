@@ -239,11 +239,14 @@ impl View {
     pub(crate) fn count_keys(&self, log: &Log) -> Result<u64> {
         let mut count = i128::from(self.image.place.used);
         let mut failed = None;
-        let layers: Vec<&Overlay> = self.overlays().collect();
-        for (depth, overlay) in layers.iter().enumerate() {
+        // Of the layers above, as they were when they were counted: compaction may enter what it moves meanwhile, and that would
+        // be counted in neither.
+        let mut above: Vec<u64> = Vec::new();
+        for overlay in self.overlays() {
+            let mut own = Vec::with_capacity(overlay.len());
             overlay.for_each(|hash, entry| {
-                let above = layers.iter().take(depth).any(|upper| upper.has_hash(hash));
-                if above || failed.is_some() {
+                own.push(hash);
+                if above.binary_search(&hash).is_ok() || failed.is_some() {
                     return;
                 }
                 match self.image.has_hash(log, hash) {
@@ -253,6 +256,8 @@ impl View {
                     Err(error) => failed = Some(error),
                 }
             });
+            above.append(&mut own);
+            above.sort_unstable();
         }
         match failed {
             Some(error) => Err(error),

@@ -112,9 +112,21 @@ impl Core {
         self.note_group(demand.bytes);
         self.secure_room(writer, batches, demand)?;
         let count = usize::try_from(demand.count).unwrap_or(usize::MAX);
-        self.secure_overlay(count)?;
-        let result = self.append_group(writer, batches, demand, durability);
-        self.latch(result)
+        let result = self.secure_overlay(count).and_then(|()| {
+            let result = self.append_group(writer, batches, demand, durability);
+            self.latch(result)
+        });
+        if demand.is_big {
+            self.end_promise();
+        }
+        result
+    }
+
+    /// A group larger than a segment is written: the reserve may be filled again.
+    fn end_promise(&self) {
+        self.lock_keeper().is_room_promised = false;
+        self.lock_supply().drawn = true;
+        self.supply_changed.notify_all();
     }
 
     /// Only the one who holds the writer does this.
@@ -465,7 +477,10 @@ impl Core {
         let geometry = self.geometry();
         if demand.is_big {
             let pieces = self.pieces(batches)?;
-            let result = self.lock_keeper().secure_pieces(self, pieces);
+            let mut keeper = self.lock_keeper();
+            let result = keeper.secure_pieces(self, pieces);
+            keeper.is_room_promised = result.is_ok();
+            drop(keeper);
             return self.latch(result);
         }
         let in_active = writer.active.as_ref().is_some_and(|active| {

@@ -34,7 +34,7 @@ const BOUND: f64 = 1.6;
 /// The same right after a compaction of everything.
 const BOUND_FULL: f64 = 1.15;
 /// Times that a case is tried.
-const ATTEMPTS: u64 = 3;
+const ATTEMPTS: u64 = 6;
 /// Live bytes from which on the bounds hold.
 const LEAST: u64 = 4 << 20;
 /// Bytes written per byte of the bucket before a case may end.

@@ -6,27 +6,16 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
+#[path = "support/structures.rs"]
+mod structures;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use kvb::format::Field;
-use kvb::format::book::{self, BookHead};
-use kvb::format::directory::{self, DirectoryHead};
-use kvb::format::extension::{self, Extension};
-use kvb::format::filter;
-use kvb::format::footer::{self, FooterHead, SparsePair};
-use kvb::format::free_map::{self, FreeExtent, FreeMapHead};
-use kvb::format::index_page::{self, IndexPageHeader, IndexSlot};
-use kvb::format::journal::{self, JournalEntry};
-use kvb::format::key_block::{self, KeyBlock};
-use kvb::format::lineage::{self, Lineage};
-use kvb::format::meta::{self, MetaHead, Section};
-use kvb::format::record::{self, RecordHeader};
-use kvb::format::roster::{self, NamedExtent, RosterHead, SegmentEntry};
-use kvb::format::run::{self, RunEntry};
-use kvb::format::segment::{self, SegmentHeader};
-use kvb::format::stored;
-use kvb::format::superblock::{self, Superblock};
+use kvb::format::{
+    Field, book, directory, extension, filter, footer, free_map, index_page, journal, key_block,
+    lineage, meta, record, roster, run, segment, stored, superblock,
+};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -38,37 +27,9 @@ fn page() -> String {
 
 type Layout = &'static [Field];
 
-macro_rules! structures {
-    ($($name:ident),* $(,)?) => {
-        BTreeMap::from([$( (stringify!($name), ($name::SIZE, $name::LAYOUT)), )*])
-    };
-}
-
 /// Size and layout of every structure, by name.
 fn structures() -> BTreeMap<&'static str, (usize, Layout)> {
-    structures![
-        Superblock,
-        Extension,
-        KeyBlock,
-        BookHead,
-        Lineage,
-        RosterHead,
-        NamedExtent,
-        SegmentEntry,
-        SegmentHeader,
-        RecordHeader,
-        FooterHead,
-        SparsePair,
-        MetaHead,
-        Section,
-        RunEntry,
-        DirectoryHead,
-        FreeMapHead,
-        FreeExtent,
-        IndexPageHeader,
-        IndexSlot,
-        JournalEntry,
-    ]
+    structures::ALL.iter().map(|known| (known.name, (known.size, known.layout))).collect()
 }
 
 /// Value of every constant, by module and name.

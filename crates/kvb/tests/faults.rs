@@ -949,12 +949,13 @@ fn the_disk_fills_in_the_middle_of_a_large_batch() {
     };
     let mut refused = 0;
     let mut done = 0;
-    for step in 0..120 {
+    // With something in the bucket, which then has room in reserve, and without.
+    for (step, before) in (0..120).flat_map(|step| [(step, records), (step, 0)]) {
         let disk = SimDisk::with_region(Vec::new(), 16 << 20);
         let env = Arc::new(ManualEnv::new(1 << 60, 5));
         let options = options(Durability::SyncOnce).overlay_min(10_000);
         let bucket = Bucket::create_on(Arc::new(disk.reopen()), env, options.clone()).unwrap();
-        for index in 0..records {
+        for index in 0..before {
             bucket.put(index.to_le_bytes(), "old").unwrap();
         }
         let len = u64::try_from(disk.to_bytes().len()).unwrap();

@@ -13,6 +13,10 @@
 mod anatomy;
 #[path = "support/foreign.rs"]
 mod foreign;
+#[path = "support/history.rs"]
+mod history;
+#[path = "support/rows.rs"]
+mod rows;
 #[path = "support/seed.rs"]
 mod seed;
 
@@ -20,34 +24,23 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use foreign::{Given, Rows, difference, expand, sealed, sealed_each};
+use foreign::{Given, expand, sealed, sealed_each};
 use foreign::{squeeze_file, squeeze_stream};
-use host::{FileDisk, Keep, ManualEnv, SimDisk, Trace};
+use history::{Change, History, START_NS};
+use host::{Keep, ManualEnv, SimDisk, Trace};
 use kvb::format::record::{self, Framed};
 use kvb::format::segment::{self, Kind, SegmentHeader};
 use kvb::format::{self, stored};
 use kvb::{Batch, Bucket, Compact, Compression, Durability, Error, Key, Keyring, Options};
+use rows::{Rows, difference};
 
-const START_NS: u64 = 1_700_000_000_000_000_000;
-const SECOND_NS: u64 = 1_000_000_000;
 const COUNTER: &[u8] = b"commit number";
 const GIVEN: Given = Given { id: 77, bytes: [0x5a; 32] };
 
-/// Value and deadline of every key that was put and not deleted.
-type Model = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
-
-fn live(model: &Model, now_ns: u64) -> Rows {
-    let alive = model.iter().filter(|(_, (_, deadline))| *deadline > now_ns);
-    alive.map(|(key, (value, _))| (key.clone(), value.clone())).collect()
-}
-
 fn expect(bucket: &Path, now_ns: u64, keys: &[Given], wanted: &Rows, context: &str) {
-    let (found, _) = sealed(bucket, now_ns, keys).unwrap_or_else(|e| panic!("{context}: {e}"));
-    if let Some(difference) = difference(&found, wanted) {
-        panic!("{context}: {difference}");
-    }
+    let read = |bucket: &Path, now_ns| sealed(bucket, now_ns, keys);
+    history::expect(&read, bucket, now_ns, wanted, context);
 }
 
 fn options() -> Options {
@@ -77,35 +70,6 @@ struct Plan {
 
 fn plan(name: &'static str, options: Options) -> Plan {
     Plan { name, options, keys: Vec::new(), trains: false, commits: 90 }
-}
-
-enum Change {
-    Put { key: Vec<u8>, value: Vec<u8>, ttl_secs: u64 },
-    Delete(Vec<u8>),
-}
-
-/// A commit of the round: when, what, and the seqno it ended with.
-struct Done {
-    at_ns: u64,
-    changes: Vec<Change>,
-    seqno: u64,
-}
-
-fn apply(model: &mut Model, done: &Done) {
-    for change in &done.changes {
-        match change {
-            Change::Put { key, value, ttl_secs } => {
-                let deadline = match ttl_secs {
-                    0 => u64::MAX,
-                    secs => done.at_ns + secs * SECOND_NS,
-                };
-                model.insert(key.clone(), (value.clone(), deadline));
-            }
-            Change::Delete(key) => {
-                model.remove(key);
-            }
-        }
-    }
 }
 
 /// Values as programs store them: a small document, repetitions, noise, nothing, and rarely something long.
@@ -140,53 +104,14 @@ fn document(random: &mut fastrand::Rng) -> Vec<u8> {
     text.into_bytes()
 }
 
-struct History {
+struct Trial {
     plan: Plan,
-    random: fastrand::Rng,
-    env: Arc<ManualEnv>,
-    now_ns: u64,
-    dir: tempfile::TempDir,
-    path: PathBuf,
-    model: Model,
-    /// The model when the round began.
-    before: Model,
-    round: Vec<Done>,
+    history: History,
 }
 
-impl History {
-    fn new(plan: Plan, seed: u64) -> History {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("history.kvb");
-        History {
-            plan,
-            random: fastrand::Rng::with_seed(seed),
-            env: Arc::new(ManualEnv::new(START_NS, seed)),
-            now_ns: START_NS,
-            dir,
-            path,
-            model: Model::new(),
-            before: Model::new(),
-            round: Vec::new(),
-        }
-    }
-
-    fn create(&self) -> Bucket {
-        let disk = Arc::new(FileDisk::create_new(&self.path).unwrap());
-        Bucket::create_on(disk, self.env.clone(), self.plan.options.clone()).unwrap()
-    }
-
-    fn open(&self, path: &Path) -> Bucket {
-        let disk = Arc::new(FileDisk::open(path).unwrap());
-        Bucket::open_on(disk, self.env.clone(), self.plan.options.clone()).unwrap()
-    }
-
-    fn advance(&mut self, nanos: u64) {
-        self.env.advance(nanos);
-        self.now_ns += nanos;
-    }
-
+impl Trial {
     fn key(&mut self) -> Vec<u8> {
-        match self.random.u32(0..250) {
+        match self.history.random.u32(0..250) {
             0 => Vec::new(),
             1 => vec![b'k'; 3000],
             2 => vec![0; 68],
@@ -195,19 +120,19 @@ impl History {
     }
 
     fn changes(&mut self) -> Vec<Change> {
-        let count = match self.random.u8(0..30) {
-            0 => self.random.usize(20..60),
-            _ => self.random.usize(1..6),
+        let count = match self.history.random.u8(0..30) {
+            0 => self.history.random.usize(20..60),
+            _ => self.history.random.usize(1..6),
         };
         let mut changes = Vec::with_capacity(count);
         for _ in 0..count {
             let key = self.key();
-            changes.push(match self.random.u8(0..10) {
+            changes.push(match self.history.random.u8(0..10) {
                 0..=1 => Change::Delete(key),
                 kind => Change::Put {
                     key,
-                    value: draw_value(&mut self.random),
-                    ttl_secs: if kind == 2 { self.random.u64(1..90) } else { 0 },
+                    value: draw_value(&mut self.history.random),
+                    ttl_secs: if kind == 2 { self.history.random.u64(1..90) } else { 0 },
                 },
             });
         }
@@ -215,28 +140,11 @@ impl History {
     }
 
     fn commit(&mut self, bucket: &Bucket) {
-        if self.random.u8(0..3) == 0 {
-            let nanos = self.random.u64(0..4 * SECOND_NS);
-            self.advance(nanos);
-        }
+        self.history.pass_time();
         let changes = self.changes();
-        let mut batch = Batch::new();
-        for change in &changes {
-            match change {
-                Change::Put { key, value, ttl_secs: 0 } => batch.put(key, value),
-                Change::Put { key, value, ttl_secs } => {
-                    batch.put_for(key, value, Duration::from_secs(*ttl_secs))
-                }
-                Change::Delete(key) => batch.delete(key),
-            };
-        }
-        let is_durable = self.random.u8(0..16) == 0;
+        let is_durable = self.history.random.u8(0..16) == 0;
         let durability = if is_durable { Durability::Sync } else { Durability::Relaxed };
-        bucket.commit_with(batch, durability).unwrap();
-        let seqno = bucket.stats().unwrap().commit_seqno;
-        let done = Done { at_ns: self.now_ns, changes, seqno };
-        apply(&mut self.model, &done);
-        self.round.push(done);
+        self.history.commit(bucket, changes, durability);
     }
 
     /// The engine and the model must agree before the reader is asked.
@@ -245,80 +153,48 @@ impl History {
             .scan(b"")
             .map(|row| row.map(|row| (row.key().to_vec(), row.value().to_vec())).unwrap())
             .collect();
-        if let Some(difference) = difference(&found, &live(&self.model, self.now_ns)) {
+        if let Some(difference) = difference(&found, &self.history.live()) {
             panic!("{context}: the engine errs: {difference}");
         }
     }
 
-    fn copy(&self) -> PathBuf {
-        let copy = self.dir.path().join("copy.kvb");
-        std::fs::copy(&self.path, &copy).unwrap();
-        copy
-    }
-
-    /// A copy of a file that nobody flushed holds the state after some commit; opened and closed, it holds everything.
     fn check_abandoned(&self, context: &str) {
-        let copy = self.copy();
-        let (found, seqno) = sealed(&copy, self.now_ns, &self.plan.keys)
-            .unwrap_or_else(|error| panic!("{context}, as left: {error}"));
-        let mut model = self.before.clone();
-        for done in self.round.iter().filter(|done| done.seqno <= seqno) {
-            apply(&mut model, done);
-        }
-        if let Some(difference) = difference(&found, &live(&model, self.now_ns)) {
-            panic!("{context}, as left at seqno {seqno}: {difference}");
-        }
-        let recovered = self.open(&copy);
-        self.verify(&recovered, context);
-        recovered.close().unwrap();
-        let wanted = live(&self.model, self.now_ns);
-        let context = format!("{context}, left and recovered");
-        expect(&copy, self.now_ns, &self.plan.keys, &wanted, &context);
-    }
-
-    /// Compacts in one way or another, sometimes when what has expired may be dropped.
-    fn compact(&mut self, bucket: &Bucket, round: usize) {
-        let kind = match round % 4 {
-            0 => return,
-            1 => Compact::Auto,
-            2 => Compact::Full,
-            _ => Compact::LowSpace,
-        };
-        if self.random.bool() {
-            self.advance(2 * 3600 * SECOND_NS);
-        }
-        let snapshot = self.random.bool().then(|| bucket.snapshot());
-        bucket.compact(kind).unwrap();
-        drop(snapshot);
+        let read = |bucket: &Path, now_ns| sealed(bucket, now_ns, &self.plan.keys);
+        self.history.check_abandoned(&read, |bucket| self.verify(bucket, context), context);
     }
 
     fn run(mut self, seed: u64) {
-        let mut bucket = self.create();
+        let mut bucket = self.history.create();
         for round in 0..4 * usize::try_from(seed::rounds()).unwrap() {
             let context = format!("{} (KVB_SEED={seed}) round {round}", self.plan.name);
-            self.before.clone_from(&self.model);
-            self.round.clear();
+            self.history.begin_round();
             for number in 0..self.plan.commits {
                 if self.plan.trains && round % 3 == 1 && number == self.plan.commits / 3 {
                     assert!(bucket.train_dictionary(4096).unwrap().samples > 0, "{context}");
                 }
                 self.commit(&bucket);
             }
-            self.compact(&bucket, round);
+            self.history.compact(&bucket, round);
             self.verify(&bucket, &context);
             if round % 2 == 1 {
                 self.check_abandoned(&context);
             }
-            let wanted = live(&self.model, self.now_ns);
+            let wanted = self.history.live();
             if round % 3 == 0 {
                 bucket.flush().unwrap();
                 let context = format!("{context}, flushed");
-                expect(&self.copy(), self.now_ns, &self.plan.keys, &wanted, &context);
+                expect(
+                    &self.history.copy(),
+                    self.history.now_ns,
+                    &self.plan.keys,
+                    &wanted,
+                    &context,
+                );
             } else {
                 bucket.close().unwrap();
                 let context = format!("{context}, closed");
-                expect(&self.path, self.now_ns, &self.plan.keys, &wanted, &context);
-                bucket = self.open(&self.path);
+                expect(&self.history.path, self.history.now_ns, &self.plan.keys, &wanted, &context);
+                bucket = self.history.open(&self.history.path);
             }
         }
         bucket.close().unwrap();
@@ -327,7 +203,8 @@ impl History {
 
 fn run(plan: Plan) {
     let seed = seed::seed(plan.name);
-    History::new(plan, seed).run(seed);
+    let history = History::new(plan.options.clone(), seed);
+    Trial { plan, history }.run(seed);
 }
 
 #[test]
@@ -902,7 +779,7 @@ fn text(len: usize) -> Vec<u8> {
 #[test]
 fn sealed_vectors_are_what_the_script_makes() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let made = foreign::script(&root.join("tests/strict/sealed_vectors.py"));
+    let made = foreign::script("sealed_vectors.py", &[]);
     let committed = std::fs::read(root.join("../../vectors/kvb/sealed.json")).unwrap();
     assert!(made == committed, "run sealed_vectors.py > vectors/kvb/sealed.json");
 }

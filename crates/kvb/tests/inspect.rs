@@ -13,6 +13,8 @@
 mod forge;
 #[path = "support/seed.rs"]
 mod seed;
+#[path = "support/structures.rs"]
+mod structures;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -23,21 +25,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use host::{Disk, Env, ManualEnv, MemoryDisk};
 use kvb::format::Field;
-use kvb::format::book::BookHead;
-use kvb::format::directory::DirectoryHead;
-use kvb::format::extension::Extension;
-use kvb::format::footer::{FooterHead, SparsePair};
-use kvb::format::free_map::{FreeExtent, FreeMapHead};
-use kvb::format::index_page::{IndexPageHeader, IndexSlot};
-use kvb::format::journal::JournalEntry;
-use kvb::format::key_block::KeyBlock;
-use kvb::format::lineage::Lineage;
-use kvb::format::meta::{MetaHead, Section};
 use kvb::format::record::{Framed, RecordHeader};
-use kvb::format::roster::{NamedExtent, RosterHead, SegmentEntry};
-use kvb::format::run::RunEntry;
-use kvb::format::segment::SegmentHeader;
-use kvb::format::superblock::Superblock;
 use kvb::{
     AreaKind, Batch, Bucket, Compact, Compression, Durability, Error, FieldFacts, HashKind,
     Inspection, Key, Keyring, Options, Reader, Sense, Structure, Survey,
@@ -60,33 +48,9 @@ fn wide(bytes: usize) -> u64 {
 
 /// What the page calls structures, and their fields.
 fn layouts() -> BTreeMap<&'static str, &'static [Field]> {
-    macro_rules! layouts {
-        ($($name:ident),* $(,)?) => {
-            BTreeMap::from([$( (stringify!($name), $name::LAYOUT), )*])
-        };
-    }
-    layouts![
-        Superblock,
-        Extension,
-        KeyBlock,
-        BookHead,
-        Lineage,
-        RosterHead,
-        NamedExtent,
-        SegmentEntry,
-        SegmentHeader,
-        FooterHead,
-        SparsePair,
-        MetaHead,
-        Section,
-        RunEntry,
-        DirectoryHead,
-        FreeMapHead,
-        FreeExtent,
-        IndexPageHeader,
-        IndexSlot,
-        JournalEntry,
-    ]
+    // A record is told as a whole, with what its header speaks of.
+    let told = structures::ALL.iter().filter(|known| known.name != "RecordHeader");
+    told.map(|known| (known.name, known.layout)).collect()
 }
 
 /// Words of the page for what has no table of its own: their fields and lengths. Of 0 it is any length.

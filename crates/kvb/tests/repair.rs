@@ -502,3 +502,26 @@ fn an_interrupted_repair_harms_nothing() {
     kvb::repair(&path, &RepairTo::InPlace, Options::default(), &mut quiet).unwrap();
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 }
+
+/// A file that lost its end: whatever keys are missing, the report says that something is.
+#[test]
+fn a_file_that_was_cut_off_is_not_called_whole() {
+    let (name, how) = kinds().swap_remove(0);
+    let mut rng = Rng::with_seed(seed::seed(name));
+    let subject = make(&how, &mut rng);
+    let all = {
+        let disk = Arc::new(MemoryDisk::from_bytes(subject.file.clone()));
+        let reader = Reader::open_on(disk, env()).unwrap();
+        reader.snapshot().unwrap().scan(b"").count()
+    };
+    let (mut whole, mut short) = (0, 0);
+    for len in (4096..subject.file.len()).step_by(1024) {
+        let disk = Arc::new(MemoryDisk::from_bytes(subject.file[..len].to_vec()));
+        let options = subject.opening.clone();
+        let report = kvb::repair_on(disk, None, env(), options, &mut quiet).unwrap();
+        let is_whole = report.keys == u64::try_from(all).unwrap();
+        assert!(is_whole || !report.lost.is_empty(), "cut at {len}: {} of {all}", report.keys);
+        (whole, short) = (whole + u32::from(is_whole), short + u32::from(!is_whole));
+    }
+    assert!(short > 10, "{short} were short, {whole} whole");
+}

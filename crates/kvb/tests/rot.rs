@@ -53,21 +53,24 @@ struct Subject {
 struct Maker {
     disk: SimDisk,
     options: Options,
+    key: fn(&str) -> Vec<u8>,
     history: BTreeMap<u64, (Vec<u8>, Option<Vec<u8>>)>,
 }
 
 impl Maker {
-    fn put(&mut self, bucket: &Bucket, key: &str, value: &[u8]) {
-        bucket.put(key, value).unwrap();
+    fn put(&mut self, bucket: &Bucket, name: &str, value: &[u8]) {
+        let key = (self.key)(name);
+        bucket.put(&key, value).unwrap();
         let seqno = bucket.snapshot().seqno();
-        self.history.insert(seqno, (key.into(), Some(value.to_vec())));
+        self.history.insert(seqno, (key, Some(value.to_vec())));
     }
 
-    fn delete(&mut self, bucket: &Bucket, key: &str) {
+    fn delete(&mut self, bucket: &Bucket, name: &str) {
+        let key = (self.key)(name);
         let mut batch = Batch::new();
-        batch.delete(key);
+        batch.delete(&key);
         bucket.commit(batch).unwrap();
-        self.history.insert(bucket.snapshot().seqno(), (key.into(), None));
+        self.history.insert(bucket.snapshot().seqno(), (key, None));
     }
 
     fn open(&self) -> Bucket {
@@ -80,6 +83,18 @@ fn keys() -> Keyring {
     Keyring::new().with(4, Key::new([4; 32]))
 }
 
+fn key(name: &str) -> Vec<u8> {
+    name.into()
+}
+
+/// Keys that all have one hash, by the way XXH3 multiplies: whatever eight of their bytes become, damaged or not.
+fn colliding(name: &str) -> Vec<u8> {
+    let mut key = vec![0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe];
+    key.extend(format!("{name:.<8}").bytes());
+    key.resize(32, 9);
+    key
+}
+
 fn value(number: usize) -> Vec<u8> {
     let mut value = format!("value {number} ").repeat(number % 9).into_bytes();
     value.push(u8::try_from(number % 256).unwrap());
@@ -88,10 +103,11 @@ fn value(number: usize) -> Vec<u8> {
 
 /// A bucket with segments of all kinds: sealed, moved, unsealed; keys put once, replaced, deleted.
 fn subject(name: &'static str, options: Options, is_compacted: bool, has_book: bool) -> Subject {
+    let key = if name.contains("one hash") { colliding } else { key };
     let options = options.background(false).durability(Durability::SyncOnce).overlay_min(16);
     let disk = SimDisk::new();
     let mut maker =
-        Maker { disk: disk.clone(), options: options.clone(), history: BTreeMap::new() };
+        Maker { disk: disk.clone(), options: options.clone(), key, history: BTreeMap::new() };
     let bucket = Bucket::create_on(Arc::new(disk.reopen()), env(), options.clone()).unwrap();
     for number in 0..24 {
         maker.put(&bucket, &format!("key {number:02}"), &value(number));
@@ -159,6 +175,8 @@ fn subjects() -> Vec<Subject> {
         subject("plain", plain.clone(), false, false),
         subject("plain, compacted", plain.clone(), true, false),
         subject("no directories", plain.clone().directories(false), true, false),
+        subject("keys of one hash", plain.clone(), true, false),
+        subject("keys of one hash, no directories", plain.directories(false), false, false),
         subject("compressed", zstd.clone(), true, false),
         subject("with a dictionary", zstd, false, true),
         subject("encrypted", secret.clone(), false, false),

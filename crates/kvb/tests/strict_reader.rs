@@ -9,103 +9,30 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
+#[path = "support/foreign.rs"]
+mod foreign;
+#[path = "support/history.rs"]
+mod history;
+#[path = "support/rows.rs"]
+mod rows;
 #[path = "support/seed.rs"]
 mod seed;
 
-use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 use std::sync::Arc;
-use std::time::Duration;
 
-use host::{FileDisk, Keep, ManualEnv, SimDisk, Trace};
+use foreign::{from_hex, script, strict};
+use history::{Change, History, SECOND_NS, START_NS, live};
+use host::{Keep, ManualEnv, SimDisk, Trace};
 use kvb::format::segment::SegmentHeader;
 use kvb::format::superblock::Superblock;
 use kvb::{Batch, Bucket, Compact, Durability, HashKind, Options};
+use rows::{Rows, difference};
 
-const START_NS: u64 = 1_700_000_000_000_000_000;
-const SECOND_NS: u64 = 1_000_000_000;
 const COUNTER: &[u8] = b"commit number";
 
-type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
-/// Value and deadline of every key that was put and not deleted.
-type Model = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
-
-fn live(model: &Model, now_ns: u64) -> Rows {
-    let alive = model.iter().filter(|(_, (_, deadline))| *deadline > now_ns);
-    alive.map(|(key, (value, _))| (key.clone(), value.clone())).collect()
-}
-
-fn from_hex(text: &str) -> Vec<u8> {
-    (0..text.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
-        .collect()
-}
-
-fn python(arguments: &[&OsStr]) -> Output {
-    Command::new("python3")
-        .arg("-B")
-        .args(arguments)
-        .output()
-        .unwrap_or_else(|error| panic!("this test needs python3 on the path: {error}"))
-}
-
-/// What the strict reader finds: the rows, and the commit they are the state of.
-fn strict(bucket: &Path, now_ns: u64) -> Result<(Rows, u64), String> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strict/reader.py");
-    let now = now_ns.to_string();
-    let output = python(&[
-        script.as_os_str(),
-        bucket.as_os_str(),
-        "--info".as_ref(),
-        "--now".as_ref(),
-        now.as_ref(),
-    ]);
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    if !output.status.success() {
-        return Err(errors);
-    }
-    let info: serde_json::Value = serde_json::from_str(errors.trim()).unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let lines: Vec<(Vec<u8>, Vec<u8>)> = text
-        .lines()
-        .map(|line| {
-            let row: serde_json::Value = serde_json::from_str(line).unwrap();
-            let field = |name: &str| from_hex(row[name].as_str().unwrap());
-            (field("key"), field("value"))
-        })
-        .collect();
-    assert!(lines.windows(2).all(|pair| pair[0].0 < pair[1].0), "rows are not in key order");
-    Ok((lines.into_iter().collect(), info["commit_seqno"].as_u64().unwrap()))
-}
-
-/// Says how two sets of rows differ, without printing large values.
-fn difference(found: &Rows, wanted: &Rows) -> Option<String> {
-    if found == wanted {
-        return None;
-    }
-    let show = |key: &[u8], rows: &Rows| match rows.get(key) {
-        Some(value) => format!("{} bytes {:02x?}", value.len(), &value[..value.len().min(8)]),
-        None => "nothing".to_owned(),
-    };
-    let mut keys: Vec<_> = found.keys().chain(wanted.keys()).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    let wrong = keys.into_iter().filter(|key| found.get(*key) != wanted.get(*key));
-    let lines: Vec<String> = wrong
-        .take(8)
-        .map(|key| format!("{key:02x?}: read {}, model {}", show(key, found), show(key, wanted)))
-        .collect();
-    Some(format!("{} rows read, {} in the model\n{}", found.len(), wanted.len(), lines.join("\n")))
-}
-
 fn expect(bucket: &Path, now_ns: u64, wanted: &Rows, context: &str) {
-    let (found, _) = strict(bucket, now_ns).unwrap_or_else(|error| panic!("{context}: {error}"));
-    if let Some(difference) = difference(&found, wanted) {
-        panic!("{context}: {difference}");
-    }
+    history::expect(&strict, bucket, now_ns, wanted, context);
 }
 
 /// One kind of history.
@@ -129,77 +56,14 @@ struct Plan {
     is_quiet: bool,
 }
 
-enum Change {
-    Put { key: Vec<u8>, value: Vec<u8>, ttl_secs: u64 },
-    Delete(Vec<u8>),
-}
-
-/// A commit of the round: when, what, and the seqno it ended with.
-struct Done {
-    at_ns: u64,
-    changes: Vec<Change>,
-    seqno: u64,
-}
-
-fn apply(model: &mut Model, done: &Done) {
-    for change in &done.changes {
-        match change {
-            Change::Put { key, value, ttl_secs } => {
-                let deadline = match ttl_secs {
-                    0 => u64::MAX,
-                    secs => done.at_ns + secs * SECOND_NS,
-                };
-                model.insert(key.clone(), (value.clone(), deadline));
-            }
-            Change::Delete(key) => {
-                model.remove(key);
-            }
-        }
-    }
-}
-
-struct History {
+struct Trial {
     plan: Plan,
-    random: fastrand::Rng,
-    env: Arc<ManualEnv>,
-    now_ns: u64,
-    dir: tempfile::TempDir,
-    path: PathBuf,
-    model: Model,
-    /// The model when the round began.
-    before: Model,
-    round: Vec<Done>,
+    history: History,
 }
 
-impl History {
-    fn new(plan: Plan, seed: u64) -> History {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("history.kvb");
-        History {
-            plan,
-            random: fastrand::Rng::with_seed(seed),
-            env: Arc::new(ManualEnv::new(START_NS, seed)),
-            now_ns: START_NS,
-            dir,
-            path,
-            model: Model::new(),
-            before: Model::new(),
-            round: Vec::new(),
-        }
-    }
-
-    fn create(&self) -> Bucket {
-        let disk = Arc::new(FileDisk::create_new(&self.path).unwrap());
-        Bucket::create_on(disk, self.env.clone(), self.plan.options.clone()).unwrap()
-    }
-
-    fn open(&self, path: &Path) -> Bucket {
-        let disk = Arc::new(FileDisk::open(path).unwrap());
-        Bucket::open_on(disk, self.env.clone(), self.plan.options.clone()).unwrap()
-    }
-
+impl Trial {
     fn key(&mut self) -> Vec<u8> {
-        let n = self.random.u32(0..600);
+        let n = self.history.random.u32(0..600);
         match n {
             0 => Vec::new(),
             // Their XXH3 is 0 and 1.
@@ -221,162 +85,115 @@ impl History {
     }
 
     fn value(&mut self, len_max: usize) -> Vec<u8> {
-        let len = match self.random.u8(0..8) {
+        let len = match self.history.random.u8(0..8) {
             0 => 0,
-            1..=5 => self.random.usize(0..=len_max / 8),
-            _ => self.random.usize(0..=len_max),
+            1..=5 => self.history.random.usize(0..=len_max / 8),
+            _ => self.history.random.usize(0..=len_max),
         };
-        if self.random.u8(0..16) == 0 {
+        if self.history.random.u8(0..16) == 0 {
             // What a careless walk would take for free space or for the end.
             return vec![0; len];
         }
-        let byte = self.random.u8(..);
+        let byte = self.history.random.u8(..);
         (0..len).map(|at| byte.wrapping_add(u8::try_from(at % 251).unwrap())).collect()
     }
 
     fn changes(&mut self) -> Vec<Change> {
-        let is_big_batch = self.plan.big_batch > 0 && self.random.u8(0..40) == 0;
-        let is_big_value = self.plan.big_value > 0 && self.random.u8(0..40) == 0;
+        let is_big_batch = self.plan.big_batch > 0 && self.history.random.u8(0..40) == 0;
+        let is_big_value = self.plan.big_value > 0 && self.history.random.u8(0..40) == 0;
         let (count, len_max) = match (is_big_batch, is_big_value) {
             (true, _) => (self.plan.big_batch, 1800),
             (_, true) => (1, self.plan.value),
-            _ => (self.random.usize(1..=self.plan.batch), self.plan.value),
+            _ => (self.history.random.usize(1..=self.plan.batch), self.plan.value),
         };
         let mut changes = Vec::with_capacity(count);
         for _ in 0..count {
             let key = self.key();
-            changes.push(match self.random.u8(0..10) {
+            changes.push(match self.history.random.u8(0..10) {
                 0..=1 => Change::Delete(key),
                 2 => Change::Put {
                     key,
                     value: self.value(len_max),
-                    ttl_secs: self.random.u64(1..90),
+                    ttl_secs: self.history.random.u64(1..90),
                 },
                 _ => Change::Put { key, value: self.value(len_max), ttl_secs: 0 },
             });
         }
         if is_big_value && !is_big_batch {
             let key = self.key();
-            let value = vec![self.random.u8(..); self.plan.big_value];
+            let value = vec![self.history.random.u8(..); self.plan.big_value];
             changes.push(Change::Put { key, value, ttl_secs: 0 });
         }
         changes
     }
 
     fn commit(&mut self, bucket: &Bucket) {
-        if self.random.u8(0..3) == 0 {
-            let nanos = self.random.u64(0..4 * SECOND_NS);
-            self.env.advance(nanos);
-            self.now_ns += nanos;
-        }
+        self.history.pass_time();
         let changes = self.changes();
-        let mut batch = Batch::new();
-        for change in &changes {
-            match change {
-                Change::Put { key, value, ttl_secs: 0 } => batch.put(key, value),
-                Change::Put { key, value, ttl_secs } => {
-                    batch.put_for(key, value, Duration::from_secs(*ttl_secs))
-                }
-                Change::Delete(key) => batch.delete(key),
-            };
-        }
-        bucket.commit_with(batch, self.plan.durability).unwrap();
-        let seqno = bucket.stats().unwrap().commit_seqno;
-        let done = Done { at_ns: self.now_ns, changes, seqno };
-        apply(&mut self.model, &done);
-        self.round.push(done);
+        self.history.commit(bucket, changes, self.plan.durability);
     }
 
     /// The engine and the model must agree before the reader is asked.
     fn verify(&self, bucket: &Bucket, context: &str) {
-        for (key, (value, deadline)) in &self.model {
-            let wanted = (*deadline > self.now_ns).then_some(&value[..]);
+        for (key, (value, deadline)) in &self.history.model {
+            let wanted = (*deadline > self.history.now_ns).then_some(&value[..]);
             let found = bucket.get(key).unwrap();
             assert!(found.as_deref() == wanted, "{context}: the engine errs on {key:02x?}");
         }
     }
 
-    fn copy(&self) -> PathBuf {
-        let copy = self.dir.path().join("copy.kvb");
-        std::fs::copy(&self.path, &copy).unwrap();
-        copy
-    }
-
-    /// A copy of a file that nobody flushed holds what its superblock speaks of: the state after some commit. Opened,
-    /// it holds everything again, and then the reader finds everything too.
     fn check_abandoned(&self, context: &str) {
-        let copy = self.copy();
-        let (found, seqno) = strict(&copy, self.now_ns)
-            .unwrap_or_else(|error| panic!("{context}, as left: {error}"));
-        let mut model = self.before.clone();
-        for done in self.round.iter().filter(|done| done.seqno <= seqno) {
-            apply(&mut model, done);
-        }
-        if let Some(difference) = difference(&found, &live(&model, self.now_ns)) {
-            panic!("{context}, as left at seqno {seqno}: {difference}");
-        }
-        let recovered = self.open(&copy);
-        self.verify(&recovered, context);
-        recovered.close().unwrap();
-        let wanted = live(&self.model, self.now_ns);
-        expect(&copy, self.now_ns, &wanted, &format!("{context}, left and recovered"));
-    }
-
-    /// Compacts in one way or another, sometimes when what has expired may be dropped.
-    fn compact(&mut self, bucket: &Bucket, round: usize) {
-        let kind = match round % 4 {
-            0 => return,
-            1 => Compact::Auto,
-            2 => Compact::Full,
-            _ => Compact::LowSpace,
-        };
-        if self.random.bool() {
-            self.env.advance(2 * 3600 * SECOND_NS);
-            self.now_ns += 2 * 3600 * SECOND_NS;
-        }
-        let snapshot = self.random.bool().then(|| bucket.snapshot());
-        bucket.compact(kind).unwrap();
-        drop(snapshot);
+        self.history.check_abandoned(&strict, |bucket| self.verify(bucket, context), context);
     }
 
     fn run(mut self, seed: u64) {
-        let mut bucket = self.create();
+        let mut bucket = self.history.create();
         for round in 0..self.plan.rounds {
             let context = format!("{} (KVB_SEED={seed}) round {round}", self.plan.name);
-            self.before.clone_from(&self.model);
-            self.round.clear();
+            self.history.begin_round();
             for _ in 0..self.plan.commits {
                 self.commit(&bucket);
             }
             self.verify(&bucket, &context);
-            self.compact(&bucket, round);
+            self.history.compact(&bucket, round);
             self.verify(&bucket, &context);
             if self.plan.is_quiet && round % 2 == 1 {
                 self.check_abandoned(&context);
             }
-            let wanted = live(&self.model, self.now_ns);
+            let wanted = self.history.live();
             if self.plan.is_quiet && round % 3 == 0 {
                 bucket.flush().unwrap();
                 let context = format!("{context}, flushed");
-                expect(&self.copy(), self.now_ns, &wanted, &context);
+                expect(&self.history.copy(), self.history.now_ns, &wanted, &context);
             } else {
                 bucket.close().unwrap();
-                expect(&self.path, self.now_ns, &wanted, &format!("{context}, closed"));
-                bucket = self.open(&self.path);
+                expect(
+                    &self.history.path,
+                    self.history.now_ns,
+                    &wanted,
+                    &format!("{context}, closed"),
+                );
+                bucket = self.history.open(&self.history.path);
                 self.verify(&bucket, &context);
             }
         }
         bucket.close().unwrap();
         // Hours later all that can expire has.
-        let later = self.now_ns + 3600 * SECOND_NS;
-        let wanted = live(&self.model, later);
-        expect(&self.path, later, &wanted, &format!("{} (KVB_SEED={seed}) later", self.plan.name));
+        let later = self.history.now_ns + 3600 * SECOND_NS;
+        let wanted = live(&self.history.model, later);
+        expect(
+            &self.history.path,
+            later,
+            &wanted,
+            &format!("{} (KVB_SEED={seed}) later", self.plan.name),
+        );
     }
 }
 
 fn run(plan: Plan) {
     let seed = seed::seed(plan.name);
-    History::new(plan, seed).run(seed);
+    let history = History::new(plan.options.clone(), seed);
+    Trial { plan, history }.run(seed);
 }
 
 fn plan() -> Plan {
@@ -513,10 +330,7 @@ fn guards_hide_what_they_must() {
 /// The worked example of the format page comes from the golden buckets, by a script.
 #[test]
 fn the_worked_example_is_what_the_script_makes() {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strict/example.py");
-    let output = python(&[script.as_os_str(), golden().as_os_str(), guarded().as_os_str()]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let made = String::from_utf8(output.stdout).unwrap();
+    let made = String::from_utf8(script("example.py", &[golden(), guarded()])).unwrap();
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/format/kvb.md");
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains(&made), "run example.py --into docs/format/kvb.md");
@@ -526,11 +340,8 @@ fn the_worked_example_is_what_the_script_makes() {
 /// makes.
 #[test]
 fn vectors_are_what_the_script_makes() {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strict/vectors.py");
-    let output = python(&[script.as_os_str()]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let committed = std::fs::read(golden().with_file_name("structures.json")).unwrap();
-    assert!(output.stdout == committed, "run vectors.py > vectors/kvb/structures.json");
+    assert!(script("vectors.py", &[]) == committed, "run vectors.py > vectors/kvb/structures.json");
 }
 
 /// Every copy of the superblock alone will do, and with none there is an error.

@@ -6,6 +6,14 @@ use crate::adapters::kvb::{KvbEngine, KvbReadOnly};
 use crate::engine::{Engine, Table};
 use crate::error::EngineError;
 
+/// What somebody wants of tables.
+#[derive(Clone, Copy)]
+enum Want {
+    Create,
+    Open,
+    Read,
+}
+
 /// An engine that this software was built with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -73,17 +81,7 @@ impl EngineKind {
         path: &Path,
         tables: &'static [Table],
     ) -> Result<Box<dyn Engine>, EngineError> {
-        // A bucket takes any table.
-        let _any = tables;
-        Ok(match self {
-            EngineKind::Kvb => Box::new(KvbEngine::create(path)?),
-            #[cfg(feature = "redb")]
-            EngineKind::Redb => Box::new(crate::RedbEngine::create(path, tables)?),
-            #[cfg(feature = "fjall")]
-            EngineKind::Fjall => Box::new(crate::FjallEngine::create(path, tables)?),
-            #[cfg(feature = "rocksdb")]
-            EngineKind::RocksDb => Box::new(crate::RocksEngine::create(path, tables)?),
-        })
+        self.get(Want::Create, path, tables)
     }
 
     /// Opens tables.
@@ -92,17 +90,7 @@ impl EngineKind {
         path: &Path,
         tables: &'static [Table],
     ) -> Result<Box<dyn Engine>, EngineError> {
-        // A bucket takes any table.
-        let _any = tables;
-        Ok(match self {
-            EngineKind::Kvb => Box::new(KvbEngine::open(path)?),
-            #[cfg(feature = "redb")]
-            EngineKind::Redb => Box::new(crate::RedbEngine::open(path, tables)?),
-            #[cfg(feature = "fjall")]
-            EngineKind::Fjall => Box::new(crate::FjallEngine::open(path, tables)?),
-            #[cfg(feature = "rocksdb")]
-            EngineKind::RocksDb => Box::new(crate::RocksEngine::open(path, tables)?),
-        })
+        self.get(Want::Open, path, tables)
     }
 
     /// Opens it for reading, and leaves every file as it is. Only fjall has no way to do that.
@@ -111,16 +99,38 @@ impl EngineKind {
         path: &Path,
         tables: &'static [Table],
     ) -> Result<Box<dyn Engine>, EngineError> {
+        self.get(Want::Read, path, tables)
+    }
+
+    fn get(
+        self,
+        want: Want,
+        path: &Path,
+        tables: &'static [Table],
+    ) -> Result<Box<dyn Engine>, EngineError> {
         // A bucket takes any table.
         let _any = tables;
-        Ok(match self {
-            EngineKind::Kvb => Box::new(KvbReadOnly::open(path)?),
+        Ok(match (self, want) {
+            (EngineKind::Kvb, Want::Create) => Box::new(KvbEngine::create(path)?),
+            (EngineKind::Kvb, Want::Open) => Box::new(KvbEngine::open(path)?),
+            (EngineKind::Kvb, Want::Read) => Box::new(KvbReadOnly::open(path)?),
             #[cfg(feature = "redb")]
-            EngineKind::Redb => Box::new(crate::RedbEngine::open_to_read(path, tables)?),
+            (EngineKind::Redb, want) => Box::new(match want {
+                Want::Create => crate::RedbEngine::create(path, tables)?,
+                Want::Open => crate::RedbEngine::open(path, tables)?,
+                Want::Read => crate::RedbEngine::open_to_read(path, tables)?,
+            }),
             #[cfg(feature = "fjall")]
-            EngineKind::Fjall => Box::new(crate::FjallEngine::open(path, tables)?),
+            (EngineKind::Fjall, want) => Box::new(match want {
+                Want::Create => crate::FjallEngine::create(path, tables)?,
+                Want::Open | Want::Read => crate::FjallEngine::open(path, tables)?,
+            }),
             #[cfg(feature = "rocksdb")]
-            EngineKind::RocksDb => Box::new(crate::RocksEngine::open_to_read(path, tables)?),
+            (EngineKind::RocksDb, want) => Box::new(match want {
+                Want::Create => crate::RocksEngine::create(path, tables)?,
+                Want::Open => crate::RocksEngine::open(path, tables)?,
+                Want::Read => crate::RocksEngine::open_to_read(path, tables)?,
+            }),
         })
     }
 }

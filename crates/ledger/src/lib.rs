@@ -5,11 +5,38 @@
 //! contract with the encoding removed; redb, fjall and RocksDB are behind features of their names. What an engine must do is
 //! executed by [`contract`].
 //!
-//! Beside that: [`Reader`] and [`Writer`] for the bytes of ledger values, strict in and canonical out.
+//! ```
+//! use std::ops::Bound::Unbounded;
+//!
+//! use ledger::{Batch, Engine, MemoryEngine, Table};
+//!
+//! const COINS: Table = Table { name: "coins", id: 1 };
+//! const TIP: Table = Table { name: "tip", id: 2 };
+//!
+//! # fn main() -> Result<(), ledger::EngineError> {
+//! let engine = MemoryEngine::new(); // or `KvbEngine::create(path)`: a store cannot tell them apart
+//! let mut batch = Batch::new();
+//! batch.put(COINS, b"alice/0", b"100");
+//! batch.put(TIP, b"height", b"1");
+//! engine.commit(batch)?; // both tables or neither, and durable
+//!
+//! let snapshot = engine.snapshot()?; // of this commit, whatever comes
+//! let mut later = Batch::new();
+//! later.delete(COINS, b"alice/0");
+//! engine.commit(later)?;
+//! assert_eq!(snapshot.get(COINS, b"alice/0")?.as_deref(), Some(&b"100"[..]));
+//! assert_eq!(engine.snapshot()?.scan(COINS, (Unbounded, Unbounded))?.count(), 0);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Beside that: [`Database`], a store in a directory; [`Reader`] and [`Writer`] for the bytes of ledger values, strict in and
+//! canonical out.
 
 mod adapters;
 mod batch;
 pub mod contract;
+mod database;
 mod engine;
 mod error;
 mod home;
@@ -26,6 +53,7 @@ pub use adapters::redb::RedbEngine;
 #[cfg(feature = "rocksdb")]
 pub use adapters::rocksdb::RocksEngine;
 pub use batch::{Batch, Change};
+pub use database::{Database, Housed, Open};
 pub use engine::{Bytes, Engine, KEY_MAX, KeyRange, Rows, Snapshot, Table, prefix};
 pub use error::{EngineError, Trouble};
 pub use home::{Home, HomeError, HomeLock};

@@ -4,13 +4,12 @@
 
 #[path = "support/chain.rs"]
 mod chain;
+#[path = "../../kvb/tests/support/oracle.rs"]
+mod oracle;
 #[path = "../../kvb/tests/support/seed.rs"]
 mod seed;
 #[path = "support/trace.rs"]
 mod trace;
-
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use chain::{Chain, dump, effort};
 use fastrand::Rng;
@@ -20,68 +19,28 @@ use misaka::format::mcs::Decoder;
 use misaka::format::snapshot::entry;
 use misaka::snapshot::{Watch, create, restore_into};
 use misaka::{Checkpoint, Hash, RootVersion, Settings, Store, hex};
+use oracle::Model;
 use serde_json::{Value, json};
 
-/// The model, in a process of its own.
-struct Model {
-    child: Child,
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
-}
-
-impl Model {
-    fn new(settings: Settings) -> Model {
-        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle");
-        let mut child = Command::new("python3")
-            .args(["-B", "drive.py"])
-            .current_dir(dir)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("python3 runs the model; ./test.sh installs it");
-        let to = child.stdin.take().unwrap();
-        let from = BufReader::new(child.stdout.take().unwrap());
-        let mut model = Model { child, to, from };
-        let windows = json!({"window": settings.window, "retention": settings.event_retention});
-        model.ask(&json!({"new": windows}));
-        model
-    }
-
-    fn ask(&mut self, command: &Value) -> Value {
-        writeln!(self.to, "{command}").unwrap();
-        self.to.flush().unwrap();
-        let mut line = String::new();
-        self.from.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{command}: {error}"))
-    }
-
-    fn apply(&mut self, checkpoint: &Checkpoint, version: RootVersion) -> Value {
-        let header = &checkpoint.header;
-        let text = |bytes: &[u8]| hex(bytes);
-        self.ask(&json!({"apply": {
-            "seq": header.seq,
-            "version": version.number(),
-            "writes": checkpoint.writes.iter().map(|bytes| text(bytes)).collect::<Vec<_>>(),
-            "params": checkpoint.params.iter()
-                .map(|(name, value)| json!([name, text(value)])).collect::<Vec<_>>(),
-            "events": checkpoint.events.iter()
-                .map(|event| json!([event.tx, event.number, text(&event.bytes)])).collect::<Vec<_>>(),
-            "digests": checkpoint.tx_digests.iter().map(Hash::to_string).collect::<Vec<_>>(),
-            "header": {
-                "chain_id": header.chain_id,
-                "epoch": header.epoch,
-                "ts": header.timestamp_ms,
-                "vset": header.validator_set_hash.to_string(),
-            },
-        }}))
-    }
-}
-
-impl Drop for Model {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn ask_apply(model: &mut Model, checkpoint: &Checkpoint, version: RootVersion) -> Value {
+    let header = &checkpoint.header;
+    let text = |bytes: &[u8]| hex(bytes);
+    model.ask(&json!({"apply": {
+        "seq": header.seq,
+        "version": version.number(),
+        "writes": checkpoint.writes.iter().map(|bytes| text(bytes)).collect::<Vec<_>>(),
+        "params": checkpoint.params.iter()
+            .map(|(name, value)| json!([name, text(value)])).collect::<Vec<_>>(),
+        "events": checkpoint.events.iter()
+            .map(|event| json!([event.tx, event.number, text(&event.bytes)])).collect::<Vec<_>>(),
+        "digests": checkpoint.tx_digests.iter().map(Hash::to_string).collect::<Vec<_>>(),
+        "header": {
+            "chain_id": header.chain_id,
+            "epoch": header.epoch,
+            "ts": header.timestamp_ms,
+            "vset": header.validator_set_hash.to_string(),
+        },
+    }}))
 }
 
 fn shown(rows: &[Vec<misaka::Pair>]) -> Value {
@@ -112,14 +71,15 @@ fn follow(engine: Box<dyn Engine>, seed: u64, checkpoints: usize) {
         window: rng.u64(1..8),
         v2_at,
     };
-    let mut model = Model::new(settings);
+    let windows = json!({"window": settings.window, "retention": settings.event_retention});
+    let mut model = Model::new(&windows);
     let mut store = Store::init(engine, settings, effort()).unwrap();
     let mut chain = Chain::new(settings, first);
     for _ in 0..checkpoints {
         let checkpoint = chain.grow(&mut rng, 15);
         let seq = checkpoint.header.seq;
         let version = settings.root_version(seq);
-        let wanted = model.apply(&checkpoint, version);
+        let wanted = ask_apply(&mut model, &checkpoint, version);
         assert_eq!(hex(&checkpoint.header.encode()), wanted["header"], "{settings:?}");
         store.apply(&checkpoint).unwrap();
         let view = store.view().unwrap();

@@ -307,6 +307,30 @@ fn what_somebody_made_up_is_refused_by_the_rule() {
     }
 }
 
+/// Mithril GHSA-qv97-5qr8-2266: an archive could have files that its signed digest did not cover, and they were restored.
+#[test]
+fn files_that_the_manifest_does_not_name_are_not_restored() {
+    let (store, ..) = grown(None, 6, 5);
+    let dir = MemoryDir::new();
+    let made = create(&store, &dir, 1500, 1, Watch::NOBODY).unwrap().manifest;
+    let place = tempfile::tempdir().unwrap();
+    let plain = restored(&dir, &place.path().join("plain"), settings(None)).unwrap();
+    let extra = Hash::of(&[b"extra"]);
+    for name in [chunk_name(made.chunks.len(), &extra), "db.kvb".to_owned(), "LOCK".to_owned()] {
+        dir.replace(&name, b"anything").unwrap();
+    }
+    let other = restored(&dir, &place.path().join("other"), settings(None)).unwrap();
+    let files = |name: &str| {
+        let entries = std::fs::read_dir(place.path().join(name)).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(files("other"), files("plain"));
+    let rows = |database: &Database| dump(&database.open(effort()).unwrap());
+    assert_eq!(rows(&other), rows(&plain));
+}
+
 #[test]
 fn only_what_is_trusted_is_taken() {
     let (store, ..) = grown(None, 6, 5);

@@ -2,7 +2,7 @@
 //!
 //! Opening never makes anything: only `init` does. One process writes to a chain at a time.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -39,8 +39,10 @@ impl Datadir {
 
     /// The chains that a datadir has.
     pub fn chains(datadir: impl AsRef<Path>) -> Result<Vec<Hash>, Error> {
-        let names = FileDir::list(datadir.as_ref().join("chains"));
-        let names = names.map_err(Error::io("list chains"))?;
+        let names = match FileDir::list(datadir.as_ref().join("chains")) {
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => Vec::new(),
+            names => names.map_err(Error::io("list chains"))?,
+        };
         // Upper-case digits are another name.
         let chain =
             |name: &String| name.parse().ok().filter(|hash: &Hash| hash.to_string() == *name);
@@ -98,7 +100,7 @@ impl Datadir {
         let kind = self.engine_kind()?;
         let engine = kind.open(&self.path.join(DATABASE).join(kind.file()), ALL)?;
         let chain = Chain::init(engine, self.home(), validator, genesis)?;
-        Ok(Open { chain, _lock: Some(lock) })
+        Ok(Open::locked(chain, lock))
     }
 
     /// Opens the chain to import blocks.
@@ -113,7 +115,7 @@ impl Datadir {
         let kind = self.engine_kind()?;
         let engine = kind.open(&self.path.join(DATABASE).join(kind.file()), ALL)?;
         let chain = Chain::open(engine, self.home(), validator, genesis)?;
-        Ok(Open { chain, _lock: Some(lock) })
+        Ok(Open::locked(chain, lock))
     }
 
     /// Opens the chain to look at it, beside whoever imports blocks.
@@ -126,7 +128,7 @@ impl Datadir {
         let kind = self.engine_kind()?;
         let engine = kind.open_to_read(&self.path.join(DATABASE).join(kind.file()), ALL)?;
         let chain = Chain::open_to_read(engine, self.home(), validator, genesis)?;
-        Ok(Open { chain, _lock: None })
+        Ok(Open::to_read(chain))
     }
 
     /// The chain's first block, as the chain itself has it.
@@ -226,19 +228,7 @@ impl Datadir {
 }
 
 /// A chain that is open, and its lock.
-#[derive(Debug)]
-pub struct Open {
-    chain: Chain,
-    _lock: Option<HomeLock>,
-}
-
-impl std::ops::Deref for Open {
-    type Target = Chain;
-
-    fn deref(&self) -> &Chain {
-        &self.chain
-    }
-}
+pub type Open = ledger::Open<Chain>;
 
 fn make_dir(path: &Path) -> Result<(), Error> {
     FileDir::make(path).map_err(Error::io("make a directory"))

@@ -1,4 +1,31 @@
 //! The store of a RUBIN node: blocks, their index, the outputs that can be spent, and what it takes to take blocks back.
+//!
+//! ```
+//! use rubin::rules::Rules;
+//! use rubin::synthetic::Generator; // makes chains; yours come from the network
+//! use rubin::{Datadir, Decision, EngineKind};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! let mut blocks = Generator::new(1);
+//! let genesis = blocks.genesis().clone();
+//! let datadir = Datadir::new(dir.path(), genesis.chain_id());
+//! let chain = datadir.init(genesis, EngineKind::Kvb, Box::<Rules>::default())?;
+//!
+//! // The outer error is the disk's, the inner one names the rule that the block breaks.
+//! let import = chain.import(&blocks.make_coins(10), None)??;
+//! assert_eq!(import.decision, Decision::AppliedAsNewTip);
+//! let import = chain.import(&blocks.spend_coins(3), None)??;
+//! assert_eq!(chain.tip().hash, import.hash); // on disk, with what it takes to take it back
+//!
+//! let (outputs, hash) = chain.view()?.utxo_set_hash()?;
+//! println!("{outputs} outputs, utxo_set_hash {hash}");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Chain`] is the store on any engine; [`Datadir`] is a chain in a directory, as `rubin-node` has it. Consensus is behind
+//! [`Validator`]; [`rules`] has the one of the specification.
 
 mod block;
 mod chain;

@@ -2,12 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+#[path = "../../kvb/tests/support/touched.rs"]
+mod touched;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use rubin::rules::Rules;
 use rubin::synthetic as maker;
 use rubin::{Datadir, EngineKind, Error, Genesis, Hash, Open};
+use touched::files;
 
 fn rules() -> Box<Rules> {
     Box::default()
@@ -29,24 +33,6 @@ fn blocks(prev: Hash, count: u64) -> Vec<Vec<u8>> {
             block
         })
         .collect()
-}
-
-/// Files below a directory, with what tells whether they were touched.
-fn files(path: &Path) -> Vec<(PathBuf, u64, i64, i64, u64)> {
-    let mut found = Vec::new();
-    let mut open = vec![path.to_owned()];
-    while let Some(dir) = open.pop() {
-        for entry in std::fs::read_dir(&dir).unwrap() {
-            let path = entry.unwrap().path();
-            let meta = std::fs::metadata(&path).unwrap();
-            found.push((path.clone(), meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len()));
-            if meta.is_dir() {
-                open.push(path);
-            }
-        }
-    }
-    found.sort();
-    found
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 mod bucket;
 mod csmt;
+mod excuse;
 mod ledger;
 mod misaka;
+mod refusal;
 mod rubin;
 
 use crate::Trial;

@@ -10,6 +10,7 @@ use clap::Args;
 use kvb::{Batch, Bucket, Compact, Durability, Options, Reader};
 use serde_json::{Value, json};
 
+use super::demo_ledgers::{self, Shown};
 use super::{Session, map};
 use crate::bar::Bar;
 use crate::exit::{Done, Fail, about};
@@ -24,7 +25,7 @@ const ROUND_ROWS: u64 = 50_000;
 /// Batches that are acknowledged before the writer is killed.
 const ROUNDS: u64 = 5;
 
-/// A tour: load a million keys, read, scan, kill a writer in the middle of a batch, recover, compact
+/// A tour: load a million keys, read, scan, kill a writer in the middle of a batch, recover, compact; and a look at each ledger
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -64,6 +65,21 @@ impl Demo {
         tour.recover()?;
         tour.compact()?;
         tour.map()?;
+        tour.ledger(
+            "rubin",
+            "A RUBIN node on the same engine: import a chain, then a better one that leaves it five blocks back.",
+            || demo_ledgers::rubin(dir.path()),
+        )?;
+        tour.ledger(
+            "csmt",
+            "A UTxO set under a Merkle tree: follow blocks, prove an output, check the proof without the store.",
+            || demo_ledgers::csmt(dir.path()),
+        )?;
+        tour.ledger(
+            "misaka",
+            "A MISAKA validator: apply checkpoints, and begin another one from its snapshot.",
+            || demo_ledgers::misaka(dir.path()),
+        )?;
         tour.end(self.keep.is_some())
     }
 }
@@ -313,6 +329,17 @@ impl Tour<'_, '_> {
         let words =
             format!("{} stretches of {}", survey.areas.len(), show::size(survey.file_bytes));
         self.done("map", start.elapsed(), &words)
+    }
+
+    fn ledger(
+        &mut self,
+        name: &'static str,
+        words: &str,
+        show: impl FnOnce() -> Done<Shown>,
+    ) -> Done {
+        self.step(words)?;
+        let shown = show()?;
+        self.done(name, shown.took, &shown.words)
     }
 
     fn end(self, is_kept: bool) -> Done {

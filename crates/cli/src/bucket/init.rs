@@ -127,7 +127,7 @@ impl Make {
 
 /// A key that is not used would make somebody believe in encryption that is not there.
 fn refuse_key(session: &Session<'_>, options: Options) -> Done<Options> {
-    if session.common.key_file.is_some() {
+    if session.key_file.is_some() {
         return Err(Fail::usage("--key-file was given, and not --encrypt"));
     }
     if std::env::var_os(KEY_VARIABLE).is_some() {

@@ -119,6 +119,18 @@ impl Load {
     }
 }
 
+/// Rows of a dump, if it can be read to its end.
+pub(super) fn count_rows(dump: &[u8]) -> Done<u64> {
+    let mut rows = FormReader::open(dump)?;
+    rows.set_value_max(u64::from(u32::MAX));
+    let mut entry = Entry::default();
+    let mut count = 0;
+    while rows.next(&mut entry)? {
+        count += 1;
+    }
+    Ok(count)
+}
+
 /// Settings as a dump tells them; what is not known is left as it is.
 fn options_of(settings: &[(String, String)], mut options: Options) -> Options {
     for (name, value) in settings {

@@ -27,7 +27,7 @@ pub(super) fn keep_private(path: &Path) {
 impl Session<'_> {
     /// The keys that the user gave, if any.
     pub(super) fn secrets(&self) -> Done<Option<Secrets>> {
-        Secrets::given(self.common.key_file.as_deref(), KEY_VARIABLE)
+        Secrets::given(self.key_file.as_deref(), KEY_VARIABLE)
     }
 
     /// Does something that may need keys: with those the user gave, and again with others that are asked for.

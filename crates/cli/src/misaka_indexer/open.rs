@@ -120,6 +120,7 @@ pub(super) fn because(error: Error) -> Fail {
         Error::Interrupted => {
             Fail::interrupted("interrupted; the checkpoints so far are applied and safe")
         }
+        Error::Engine(error) if error.trouble == ledger::Trouble::Damaged => fail.hint(REBUILD),
         Error::NotInitialised(_) => {
             fail.hint("look at --index or --postgres; `misaka-indexer follow` makes an index")
         }

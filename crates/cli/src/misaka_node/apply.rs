@@ -1,7 +1,6 @@
 //! `apply`: checkpoints from files.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -18,6 +17,7 @@ use super::open::{Take, Where, because};
 use super::values::{Values, Wrong};
 use crate::bar::Bar;
 use crate::exit::{Done, Fail};
+use crate::feed::{Feed, Tally};
 use crate::input::from_hex;
 use crate::{interrupt, show};
 
@@ -52,6 +52,8 @@ pub(super) struct Apply {
     take: Take,
 }
 
+const FEED: Feed = Feed { thing: ["checkpoint", "checkpoints"], taken: "applied" };
+
 /// What takes a checkpoint, and how many bytes were read when it was.
 type Receive<'a> = dyn FnMut(&Checkpoint, u64) -> Done + 'a;
 
@@ -60,9 +62,7 @@ type Receive<'a> = dyn FnMut(&Checkpoint, u64) -> Done + 'a;
 struct Progress {
     /// The newest checkpoint of the store.
     tip: Option<u64>,
-    applied: u64,
-    passed: u64,
-    writes: u64,
+    tally: Tally,
     /// The last one passed over is so old that nobody can tell whether it is the same.
     unknown: Option<u64>,
 }
@@ -80,10 +80,7 @@ impl Apply {
             let mut take = |checkpoint: &Checkpoint, read: u64| {
                 step(&store, checkpoint, &mut progress, session)?;
                 bar.set(read);
-                match interrupt::is_asked() {
-                    true => Err(interrupted()),
-                    false => Ok(()),
-                }
+                FEED.go_on()
             };
             for_each_checkpoint(path, &mut take).map_err(|fail| fail.within(path))?;
             bar.clear();
@@ -95,33 +92,13 @@ impl Apply {
             ))
             .hint(format!("the newest one is {tip}: give files that go on to there at least")));
         }
-        if !session.common.quiet && !session.common.json {
-            let took = start.elapsed();
-            let passed = match progress.passed {
-                0 => String::new(),
-                passed => format!(", {passed} were applied before"),
-            };
-            eprintln!(
-                "{} with {} in {}, {}{passed}",
-                show::many(progress.applied, "checkpoint", "checkpoints"),
-                show::many(progress.writes, "write", "writes"),
-                show::seconds(took),
-                show::rate(progress.writes, took),
-            );
-        }
+        FEED.sum_up(session, &progress.tally, ["write", "writes"], start.elapsed());
         Ok(())
     }
 }
 
 fn cannot(error: std::io::Error) -> Fail {
-    if interrupt::is_asked() {
-        return interrupted();
-    }
-    Fail::failed(format!("cannot read checkpoints: {error}"))
-}
-
-fn interrupted() -> Fail {
-    Fail::interrupted("interrupted; the checkpoints so far are applied and safe")
+    FEED.cannot(error)
 }
 
 /// Applies a checkpoint, or passes over it if that was done before.
@@ -134,7 +111,7 @@ fn step(
     let seq = checkpoint.header.seq;
     if progress.tip.is_some_and(|tip| seq <= tip) {
         let view = store.view().map_err(because)?;
-        progress.passed += 1;
+        progress.tally.passed += 1;
         progress.unknown = match view.checkpoint(seq).map_err(because)? {
             Some((kept, _)) if kept == checkpoint.header => None,
             Some((kept, _)) => {
@@ -154,8 +131,8 @@ fn step(
     progress.unknown = None;
     let applied = store.apply(checkpoint).map_err(|error| refused(seq, error))?;
     progress.tip = Some(applied.seq);
-    progress.applied += 1;
-    progress.writes += show::wide(checkpoint.writes.len());
+    progress.tally.applied += 1;
+    progress.tally.parts += show::wide(checkpoint.writes.len());
     if session.common.json {
         let pruned = applied.pruned;
         let facts = json!({
@@ -192,12 +169,7 @@ fn refused(seq: u64, error: misaka::Error) -> Fail {
 
 /// Reads the checkpoints of a file one after the other.
 fn for_each_checkpoint(path: &Path, take: &mut Receive<'_>) -> Done {
-    let input: Box<dyn Read> = if path.as_os_str() == "-" {
-        Box::new(interrupt::Stdin)
-    } else {
-        Box::new(File::open(path).map_err(cannot)?)
-    };
-    let mut input = BufReader::with_capacity(1 << 20, input);
+    let mut input = BufReader::with_capacity(1 << 20, FEED.open(path)?);
     match input.fill_buf().map_err(cannot)?.first() {
         None => Ok(()),
         Some(first) if MAGIC.first() == Some(first) => for_each_frame(input, take),

@@ -474,12 +474,7 @@ impl Dump {
         let view = store.view().map_err(because)?;
         let mut unwritten = None;
         let done = view.for_each(self.table.into(), &mut |key, value| {
-            let (key, value) = (to_hex(key), to_hex(value));
-            let written = match session.common.json {
-                true => writeln!(session.out, "{}", json!({"key": key, "value": value})),
-                false => writeln!(session.out, "{key} {value}"),
-            };
-            written.map_err(|error| {
+            session.row(key, value).map_err(|error| {
                 unwritten = Some(error);
                 Error::Interrupted
             })

@@ -10,7 +10,7 @@ use super::Session;
 use super::look::tip;
 use super::open::{Stages, Take, Where, Windows, because};
 use crate::exit::{Done, Fail};
-use crate::{engine, show};
+use crate::{engine, show, verdict};
 
 /// Make a database
 #[derive(Args)]
@@ -74,7 +74,7 @@ pub(super) struct Prune {
     #[command(flatten)]
     place: Where,
     /// Only tell
-    #[arg(long)]
+    #[arg(long, short = 'n')]
     dry_run: bool,
 }
 
@@ -139,23 +139,13 @@ impl Verify {
             "root": check.root.map(|root| root.to_string()),
             "findings": check.findings,
         });
-        session.tell(&facts, || {
-            let mut text: String =
-                check.findings.iter().map(|finding| format!("{finding}\n")).collect();
-            text.push_str(&format!(
-                "{}: {}, {}, {}, {}\n",
-                if check.findings.is_empty() { "sound" } else { "NOT SOUND" },
-                show::many(check.objects, "object", "objects"),
-                show::many(check.versions, "version", "versions"),
-                show::many(check.checkpoints, "checkpoint", "checkpoints"),
-                show::many(check.events, "event", "events"),
-            ));
-            text
-        })?;
-        match check.findings.is_empty() {
-            true => Ok(()),
-            false => Err(Fail::silent(1)),
-        }
+        let counts = [
+            show::many(check.objects, "object", "objects"),
+            show::many(check.versions, "version", "versions"),
+            show::many(check.checkpoints, "checkpoint", "checkpoints"),
+            show::many(check.events, "event", "events"),
+        ];
+        verdict::tell(session, &facts, &check.findings, &counts)
     }
 }
 

@@ -7,7 +7,7 @@ use clap::Args;
 use misaka::{Database, Effort, Error, Hash, MEMORY_MAX, Open, Settings, Stage};
 
 use crate::bar::Bar;
-use crate::exit::{Done, Fail};
+use crate::exit::{Done, Fail, of_engine};
 use crate::input::{from_hex, size};
 
 /// Most threads that somebody can ask for.
@@ -119,6 +119,7 @@ pub(super) fn hash(text: &str) -> Result<Hash, String> {
 pub(super) fn because(error: Error) -> Fail {
     let fail = Fail::failed(error.to_string());
     match &error {
+        Error::Engine(error) => of_engine(error),
         Error::Locked(_) => {
             fail.hint("wait for it or stop it; commands that only read work beside it")
         }

@@ -3,14 +3,17 @@
 use std::io::{BufRead, BufReader, Chain, Cursor, Read};
 
 use crate::exit::{Done, Fail};
+use crate::feed::Feed;
 use crate::input::from_hex;
-use crate::{interrupt, show};
+use crate::show;
 
 /// Longest block that is read. No block of a quarter of it is valid.
 const BLOCK_MAX: u64 = 16 << 20;
 /// Bytes of a length.
 const LEN: usize = 4;
 const BUFFER: usize = 1 << 20;
+
+const FEED: Feed = Feed { thing: ["block", "blocks"], taken: "imported" };
 
 /// Reads blocks one after the other.
 pub(super) struct Blocks<R> {
@@ -91,8 +94,5 @@ fn cut_off() -> Fail {
 }
 
 fn cannot(error: std::io::Error) -> Fail {
-    if interrupt::is_asked() {
-        return Fail::interrupted("interrupted; the blocks so far are imported and safe");
-    }
-    Fail::failed(format!("cannot read blocks: {error}"))
+    FEED.cannot(error)
 }

@@ -12,7 +12,7 @@ use super::open::{Where, because};
 use crate::bar::Bar;
 use crate::exit::{Done, Fail};
 use crate::input::to_hex;
-use crate::show;
+use crate::{show, verdict};
 
 /// Print the hash over all outputs that can be spent, as one line of JSON
 #[derive(Args)]
@@ -309,18 +309,14 @@ impl Verify {
             "outputs": check.outputs,
             "replayed": check.is_replayed,
         });
-        session.tell(&facts, || {
-            let mut text = String::new();
-            check.findings.iter().for_each(|finding| text.push_str(&format!("{finding}\n")));
-            let state = if is_sound { "sound" } else { "NOT SOUND" };
-            text.push_str(&format!(
-                "{state}: {}, {}{}\n",
-                show::many(check.blocks, "block", "blocks"),
-                show::many(check.outputs, "output", "outputs"),
-                if check.is_replayed { "" } else { ", not compared with the blocks" }
-            ));
-            text
-        })?;
+        let mut counts = vec![
+            show::many(check.blocks, "block", "blocks"),
+            show::many(check.outputs, "output", "outputs"),
+        ];
+        if !check.is_replayed {
+            counts.push("not compared with the blocks".to_owned());
+        }
+        session.tell(&facts, || verdict::words(&check.findings, &counts))?;
         if is_sound { Ok(()) } else { Err(Fail::failed("the chain is not sound")) }
     }
 }

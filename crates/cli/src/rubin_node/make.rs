@@ -32,7 +32,7 @@ pub(super) struct Init {
     #[arg(long, value_name = "PROFILE", default_value = "devnet")]
     profile: String,
     /// The engine that the tables are in
-    #[arg(long, value_name = "ENGINE", default_value = "kvb", value_parser = engine::named)]
+    #[arg(long, value_name = "ENGINE", default_value = "kvb", value_parser = engine::listed())]
     engine: EngineKind,
 }
 
@@ -196,7 +196,7 @@ pub(super) struct ImportSnapshot {
     #[arg(long, value_name = "PROFILE", default_value = "devnet")]
     profile: String,
     /// The engine that the tables are in
-    #[arg(long, value_name = "ENGINE", default_value = "kvb", value_parser = engine::named)]
+    #[arg(long, value_name = "ENGINE", default_value = "kvb", value_parser = engine::listed())]
     engine: EngineKind,
     /// The utxo_set_hash that you trust
     #[arg(long, value_name = "HASH")]

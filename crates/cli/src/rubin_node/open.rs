@@ -8,7 +8,7 @@ use clap::Args;
 use rubin::rules::{NoSignatures, Rules, TrustSignatures};
 use rubin::{Datadir, Error, Genesis, Open, Validator};
 
-use crate::exit::{Done, Fail};
+use crate::exit::{Done, Fail, of_engine};
 
 /// The chain.
 #[derive(Args, Clone)]
@@ -106,6 +106,7 @@ impl Where {
 pub(super) fn because(error: Error) -> Fail {
     let fail = Fail::failed(error.to_string());
     match &error {
+        Error::Engine(error) => of_engine(error),
         Error::Locked(_) => {
             fail.hint("wait for it or stop it; commands that only read work beside it")
         }

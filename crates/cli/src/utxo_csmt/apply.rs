@@ -1,6 +1,5 @@
 //! `apply`: blocks from files.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -16,6 +15,7 @@ use super::Session;
 use super::open::{Take, Where, because, hex};
 use crate::bar::Bar;
 use crate::exit::{Done, Fail};
+use crate::feed::{Feed, Tally};
 use crate::{interrupt, show};
 
 /// Longest line of a file of blocks, and longest file of blocks of Cardano; a chunk has a tenth of that.
@@ -60,15 +60,15 @@ struct Line {
     ops: Vec<Vec<String>>,
 }
 
+const FEED: Feed = Feed { thing: ["block", "blocks"], taken: "applied" };
+
 /// What takes a block, and how many bytes were read when it was.
 type Receive<'a> = dyn FnMut(Point, &[Operation], u64) -> Done + 'a;
 
 /// How far applying came.
 #[derive(Default)]
 struct Progress {
-    applied: u64,
-    passed: u64,
-    operations: u64,
+    tally: Tally,
     /// Blocks were passed over, and the last one that is applied was not among them yet.
     is_before_tip: bool,
 }
@@ -89,39 +89,19 @@ impl Apply {
             let mut take = |point: Point, operations: &[Operation], read: u64| {
                 step(&store, point, operations, &mut progress, session)?;
                 bar.set(read);
-                match interrupt::is_asked() {
-                    true => Err(interrupted()),
-                    false => Ok(()),
-                }
+                FEED.go_on()
             };
             self.for_each_block(path, &mut take).map_err(|fail| fail.within(path))?;
             bar.clear();
         }
         session.out.flush()?;
-        if !session.common.quiet && !session.common.json {
-            let took = start.elapsed();
-            let passed = match progress.passed {
-                0 => String::new(),
-                passed => format!(", {passed} were applied before"),
-            };
-            eprintln!(
-                "{} with {} in {}, {}{passed}",
-                show::many(progress.applied, "block", "blocks"),
-                show::many(progress.operations, "operation", "operations"),
-                show::seconds(took),
-                show::rate(progress.operations, took),
-            );
-        }
+        FEED.sum_up(session, &progress.tally, ["operation", "operations"], start.elapsed());
         Ok(())
     }
 
     /// Reads the blocks of a file one after the other.
     fn for_each_block(&self, path: &Path, take: &mut Receive<'_>) -> Done {
-        let mut input: Box<dyn Read> = if path.as_os_str() == "-" {
-            Box::new(interrupt::Stdin)
-        } else {
-            Box::new(File::open(path).map_err(cannot)?)
-        };
+        let mut input = FEED.open(path)?;
         if !self.cardano {
             return for_each_line(BufReader::with_capacity(1 << 20, input), take);
         }
@@ -137,14 +117,7 @@ impl Apply {
 }
 
 fn cannot(error: std::io::Error) -> Fail {
-    if interrupt::is_asked() {
-        return interrupted();
-    }
-    Fail::failed(format!("cannot read blocks: {error}"))
-}
-
-fn interrupted() -> Fail {
-    Fail::interrupted("interrupted; the blocks so far are applied and safe")
+    FEED.cannot(error)
 }
 
 /// Applies a block, or passes over it if that was done before.
@@ -164,8 +137,8 @@ fn step(
         }
         Point::Origin => false,
     };
-    if is_old && progress.applied == 0 {
-        progress.passed += 1;
+    if is_old && progress.tally.applied == 0 {
+        progress.tally.passed += 1;
         progress.is_before_tip = point != last;
         return Ok(());
     }
@@ -176,8 +149,8 @@ fn step(
         .hint("`utxo-csmt rollback --to` goes back to a block that is, if it is kept"));
     }
     let applied = store.forward(point, operations).map_err(because)?;
-    progress.applied += 1;
-    progress.operations += u64::try_from(applied.operations).unwrap_or(0);
+    progress.tally.applied += 1;
+    progress.tally.parts += u64::try_from(applied.operations).unwrap_or(0);
     let root = applied.root.map(|root| root.to_string());
     if session.common.json {
         let Point::Block { slot, hash } = point else { return Ok(()) };

@@ -11,7 +11,7 @@ use super::open::{Where, address, because, hex};
 use crate::bar::Bar;
 use crate::exit::{Done, Fail};
 use crate::input::to_hex;
-use crate::show;
+use crate::{show, verdict};
 
 /// Print the root of the tree
 #[derive(Args)]
@@ -141,11 +141,7 @@ impl ByAddress {
         }
         let found = store.view().map_err(because)?.by_address(&self.address).map_err(because)?;
         for (key, value) in found {
-            let (key, value) = (to_hex(&key), to_hex(&value));
-            match session.common.json {
-                true => writeln!(session.out, "{}", json!({"key": key, "value": value}))?,
-                false => writeln!(session.out, "{key} {value}")?,
-            }
+            session.row(&key, &value)?;
         }
         Ok(())
     }
@@ -193,11 +189,7 @@ impl Dump {
         let view = store.view().map_err(because)?;
         for row in view.rows(self.table.into()).map_err(because)? {
             let (key, value) = row.map_err(because)?;
-            let (key, value) = (to_hex(&key), to_hex(&value));
-            match session.common.json {
-                true => writeln!(session.out, "{}", json!({"key": key, "value": value}))?,
-                false => writeln!(session.out, "{key} {value}")?,
-            }
+            session.row(&key, &value)?;
         }
         Ok(())
     }
@@ -230,22 +222,12 @@ impl Verify {
             "root": check.root.map(|root| root.to_string()),
             "findings": check.findings,
         });
-        session.tell(&facts, || {
-            let mut text: String =
-                check.findings.iter().map(|finding| format!("{finding}\n")).collect();
-            text.push_str(&format!(
-                "{}: {}, {}, {}\n",
-                if check.findings.is_empty() { "sound" } else { "NOT SOUND" },
-                show::many(check.entries, "entry", "entries"),
-                show::many(check.nodes, "node", "nodes"),
-                show::many(check.points, "point", "points"),
-            ));
-            text
-        })?;
-        match check.findings.is_empty() {
-            true => Ok(()),
-            false => Err(Fail::silent(1)),
-        }
+        let counts = [
+            show::many(check.entries, "entry", "entries"),
+            show::many(check.nodes, "node", "nodes"),
+            show::many(check.points, "point", "points"),
+        ];
+        verdict::tell(session, &facts, &check.findings, &counts)
     }
 }
 

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use csmt::format::point::Point;
 use csmt::{Database, Effort, Error, Hash, Open, PathKind};
 
-use crate::exit::{Done, Fail};
+use crate::exit::{Done, Fail, of_engine};
 use crate::input::{from_hex, size};
 
 /// The database.
@@ -114,6 +114,7 @@ pub(super) fn address(text: &str) -> Result<Vec<u8>, String> {
 pub(super) fn because(error: Error) -> Fail {
     let fail = Fail::failed(error.to_string());
     match &error {
+        Error::Engine(error) => of_engine(error),
         Error::Locked(_) => {
             fail.hint("wait for it or stop it; commands that only read work beside it")
         }

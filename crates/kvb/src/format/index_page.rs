@@ -48,10 +48,13 @@ pub fn slot_hash(hash64: u64) -> u64 {
     if hash64 <= SENTINEL { hash64 + 2 } else { hash64 }
 }
 
-/// Slots in a page: the largest power of two that fits beside header and digest.
+/// Slots in a page: the largest power of two that fits beside header and digest; none in what is too short for a page.
 pub const fn slots_per_page(page_size: u64) -> u64 {
-    let room = (page_size - (IndexPageHeader::SIZE + 16) as u64) / IndexSlot::SIZE as u64;
-    1 << room.ilog2()
+    let around = (IndexPageHeader::SIZE + 16) as u64;
+    match page_size.saturating_sub(around) / IndexSlot::SIZE as u64 {
+        0 => 0,
+        room => 1 << room.ilog2(),
+    }
 }
 
 /// Offset of the digest in a page with so many slots.

@@ -1,15 +1,14 @@
-//! Programs of others: `strict/sealed.py`, which reads buckets, and `zstd`.
+//! Programs of others: `strict/reader.py` and `strict/sealed.py`, which read buckets, and `zstd`.
 
 #![allow(dead_code, reason = "every test file uses a part of this")]
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value as Json;
 
-pub(crate) type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+use crate::rows::Rows;
 
 /// A key of a bucket as the reader is told of it.
 #[derive(Clone, Copy)]
@@ -22,7 +21,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn from_hex(text: &str) -> Vec<u8> {
+pub(crate) fn from_hex(text: &str) -> Vec<u8> {
     let pairs = (0..text.len()).step_by(2).map(|at| &text[at..at + 2]);
     pairs.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect()
 }
@@ -38,16 +37,21 @@ fn run(mut command: Command) -> Output {
     command.output().unwrap_or_else(|error| panic!("this test needs python3 on the path: {error}"))
 }
 
-/// What a script prints.
-pub(crate) fn script(path: &Path) -> Vec<u8> {
-    let output = run(python(path));
+/// What a script of `tests/strict` prints about some files.
+pub(crate) fn script(name: &str, files: &[PathBuf]) -> Vec<u8> {
+    let mut command = python(&strict_dir().join(name));
+    command.args(files);
+    let output = run(command);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     output.stdout
 }
 
-fn reader(buckets: &[PathBuf], now_ns: u64, keys: &[Given]) -> Output {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut command = python(&root.join("tests/strict/sealed.py"));
+fn strict_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strict")
+}
+
+fn reader(name: &str, buckets: &[PathBuf], now_ns: u64, keys: &[Given]) -> Output {
+    let mut command = python(&strict_dir().join(name));
     command.args(buckets).arg("--info").arg("--now").arg(now_ns.to_string());
     for key in keys {
         command.arg("--key").arg(format!("{}:{}", key.id, hex(&key.bytes)));
@@ -55,18 +59,33 @@ fn reader(buckets: &[PathBuf], now_ns: u64, keys: &[Given]) -> Output {
     run(command)
 }
 
+/// What `reader.py` finds: the rows, and the commit they are the state of; or what it says is wrong.
+pub(crate) fn strict(bucket: &Path, now_ns: u64) -> Result<(Rows, u64), String> {
+    let output = reader("reader.py", &[bucket.to_owned()], now_ns, &[]);
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    let rows: Vec<_> = lines(&output).iter().map(row).collect();
+    assert!(rows.windows(2).all(|pair| pair[0].0 < pair[1].0), "rows are not in key order");
+    Ok((rows.into_iter().collect(), seqno(&output)))
+}
+
 /// What `sealed.py` finds: the rows, and the commit they are the state of; or what it says is wrong.
 pub(crate) fn sealed(bucket: &Path, now_ns: u64, keys: &[Given]) -> Result<(Rows, u64), String> {
-    let output = reader(&[bucket.to_owned()], now_ns, keys);
+    let output = reader("sealed.py", &[bucket.to_owned()], now_ns, keys);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     if !output.status.success() {
         assert_eq!(output.status.code(), Some(1), "{errors}");
         assert!(errors.starts_with("sealed: "), "the reader fell over: {errors}");
         return Err(errors);
     }
-    let info: Json = serde_json::from_str(errors.trim()).unwrap();
-    let rows = lines(&output).iter().map(row).collect();
-    Ok((rows, info["commit_seqno"].as_u64().unwrap()))
+    Ok((lines(&output).iter().map(row).collect(), seqno(&output)))
+}
+
+/// The commit that a reader names beside the rows.
+fn seqno(output: &Output) -> u64 {
+    let info: Json = serde_json::from_slice(&output.stderr).unwrap();
+    info["commit_seqno"].as_u64().unwrap()
 }
 
 /// What it finds in several buckets, which takes less time than to run it for each.
@@ -76,7 +95,7 @@ pub(crate) fn sealed_each(
     keys: &[Given],
 ) -> Vec<Result<Rows, String>> {
     assert!(buckets.len() > 1, "of one bucket it prints rows alone");
-    let output = reader(buckets, now_ns, keys);
+    let output = reader("sealed.py", buckets, now_ns, keys);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "the reader fell over: {errors}");
     let mut found = Vec::new();
@@ -102,26 +121,6 @@ fn lines(output: &Output) -> Vec<Json> {
 fn row(line: &Json) -> (Vec<u8>, Vec<u8>) {
     let field = |name: &str| from_hex(line[name].as_str().unwrap());
     (field("key"), field("value"))
-}
-
-/// Says how two sets of rows differ, without printing large values.
-pub(crate) fn difference(found: &Rows, wanted: &Rows) -> Option<String> {
-    if found == wanted {
-        return None;
-    }
-    let show = |key: &[u8], rows: &Rows| match rows.get(key) {
-        Some(value) => format!("{} bytes {:02x?}", value.len(), &value[..value.len().min(8)]),
-        None => "nothing".to_owned(),
-    };
-    let mut keys: Vec<_> = found.keys().chain(wanted.keys()).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    let wrong = keys.into_iter().filter(|key| found.get(*key) != wanted.get(*key));
-    let lines: Vec<String> = wrong
-        .take(8)
-        .map(|key| format!("{key:02x?}: read {}, wanted {}", show(key, found), show(key, wanted)))
-        .collect();
-    Some(format!("{} rows read, {} wanted\n{}", found.len(), wanted.len(), lines.join("\n")))
 }
 
 /// Runs `zstd` with its input on stdin, so that it does not know how much that is.

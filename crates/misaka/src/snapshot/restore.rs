@@ -106,22 +106,22 @@ pub fn restore(
     let manifest = manifest(dir)?;
     trust.check(&manifest)?;
     let settings = fit(settings, &manifest)?;
-    let lock = database.home.make_and_lock()?;
+    let lock = database.home().make_and_lock()?;
     let snapshot = manifest.digest();
-    let mut engine = database.home.begin(&lock, kind, ALL)?;
+    let mut engine = database.home().begin(&lock, kind, ALL)?;
     if let Begun::Other = begun(&*engine, settings, snapshot)? {
         drop(engine);
-        database.home.discard_unfinished(&lock)?;
-        engine = database.home.begin(&lock, kind, ALL)?;
+        database.home().discard_unfinished(&lock)?;
+        engine = database.home().begin(&lock, kind, ALL)?;
     }
     match restore_into(engine, dir, &manifest, settings, effort, watch) {
         Ok(restored) => {
-            database.home.finish(&lock)?;
+            database.home().finish(&lock)?;
             Ok(restored)
         }
         Err(error @ (Error::Refused { .. } | Error::Snapshot(_))) => {
             // Nothing of a snapshot that is wrong is gone on with.
-            database.home.discard_unfinished(&lock)?;
+            database.home().discard_unfinished(&lock)?;
             Err(error)
         }
         Err(error) => Err(error),

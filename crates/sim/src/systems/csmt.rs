@@ -5,12 +5,13 @@ use std::sync::Arc;
 use csmt::format::point::Point;
 use csmt::format::rollback::Operation;
 use csmt::tables::CANONICAL;
-use csmt::{Effort, Error, PathKind, Settings, Store};
+use csmt::{Effort, PathKind, Settings, Store};
 use fastrand::Rng;
 use host::Dir;
 use ledger::Engine;
 
-use super::ledger::{Ledger, Refusal, Rows};
+use super::ledger::{Ledger, Rows};
+use super::refusal::Refusal;
 
 #[allow(
     clippy::unwrap_used,
@@ -64,7 +65,7 @@ impl Ledger for Csmt {
     ) -> Result<Store, Refusal> {
         let path = if seed.is_multiple_of(2) { PathKind::Address } else { PathKind::Raw };
         let effort = Effort { memory: 3 << 10, threads: 1, batch: 500 };
-        Store::init(engine, Settings { path, k: 4 }, effort).map_err(refusal)
+        Store::init(engine, Settings { path, k: 4 }, effort).map_err(Refusal::from)
     }
 
     fn perform(&self, store: &Store, deed: &Deed) -> Result<(), Refusal> {
@@ -72,7 +73,7 @@ impl Ledger for Csmt {
             Deed::Forward(point, operations) => store.forward(*point, operations).map(drop),
             Deed::Rollback(to) => store.rollback(*to).map(drop),
         }
-        .map_err(refusal)
+        .map_err(Refusal::from)
     }
 
     fn rows(&self, store: &Store) -> Result<Rows, String> {
@@ -87,13 +88,5 @@ impl Ledger for Csmt {
             all.push(rows);
         }
         Ok(all)
-    }
-}
-
-fn refusal(error: Error) -> Refusal {
-    match error {
-        Error::Engine(error) => Refusal::engine(&error),
-        Error::Io { source, .. } => Refusal::io(&source),
-        other => Refusal::Other(other.to_string()),
     }
 }

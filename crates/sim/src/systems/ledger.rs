@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use host::{Dir, Disk, Fault, ManualEnv, MemoryDir, SimDir};
-use ledger::{Engine, EngineError, KvbEngine, MemoryEngine, Trouble};
+use ledger::{Engine, KvbEngine, MemoryEngine};
 
+use super::excuse::Excuse;
+use super::refusal::Refusal;
 use crate::dice::one_of;
 use crate::{Failure, System, Tally};
 
@@ -21,28 +23,6 @@ const OPENS_MAX: usize = 8;
 pub(crate) type Rows = Vec<Vec<(Vec<u8>, Vec<u8>)>>;
 
 type Checked<T = ()> = Result<T, String>;
-
-/// Why something was not done.
-pub(crate) enum Refusal {
-    /// The machine failed.
-    Machine { is_full: bool, what: String },
-    /// A rule forbids it, or something is wrong with the store.
-    Other(String),
-}
-
-impl Refusal {
-    pub(crate) fn engine(error: &EngineError) -> Refusal {
-        match error.trouble {
-            Trouble::Full => Refusal::Machine { is_full: true, what: error.to_string() },
-            Trouble::Other => Refusal::Machine { is_full: false, what: error.to_string() },
-            _ => Refusal::Other(error.to_string()),
-        }
-    }
-
-    pub(crate) fn io(error: &impl ToString) -> Refusal {
-        Refusal::Machine { is_full: false, what: error.to_string() }
-    }
-}
 
 /// A kind of store.
 pub(crate) trait Ledger: Send + Sync {
@@ -150,24 +130,11 @@ fn disturbance<D>(rng: &mut Rng) -> Step<D> {
     }
 }
 
-/// What a call may fail for.
-#[derive(Clone, Copy, Debug, Default)]
-struct Excuse {
-    /// The step at which power fails, and what it leaves.
-    power: Option<(u64, u64)>,
-    is_faulty: bool,
-    limit: Option<u64>,
-}
-
-impl Excuse {
-    fn covers(&self, refusal: &Refusal) -> bool {
-        match refusal {
-            Refusal::Machine { is_full: true, .. } => self.limit.is_some() || self.is_faulty,
-            Refusal::Machine { .. } => {
-                self.power.is_some() || self.is_faulty || self.limit.is_some()
-            }
-            Refusal::Other(_) => false,
-        }
+fn is_excused(excuse: &Excuse, refusal: &Refusal) -> bool {
+    match refusal {
+        Refusal::Machine { is_full: true, .. } => excuse.covers_full(),
+        Refusal::Machine { .. } => excuse.covers_failure() || excuse.limit.is_some(),
+        Refusal::Other(_) => false,
     }
 }
 
@@ -198,7 +165,7 @@ impl<'l, L: Ledger> Run<'l, L> {
             excuse: Excuse::default(),
             tally: Tally::default(),
         };
-        run.store = Some(run.start(true).map_err(|refusal| (0, said(refusal)))?);
+        run.store = Some(run.start(true).map_err(|refusal| (0, refusal.said()))?);
         Ok(run)
     }
 
@@ -260,8 +227,7 @@ impl<'l, L: Ledger> Run<'l, L> {
             disk.set_capacity(None);
         }
         self.dir.power_off_at(u64::MAX);
-        // Something may have failed already, and an engine that has stopped stays so.
-        self.excuse = Excuse { is_faulty: self.excuse.is_faulty, ..Excuse::default() };
+        self.excuse.relieve();
     }
 
     fn start(&self, is_new: bool) -> Result<L::Store, Refusal> {
@@ -290,19 +256,19 @@ impl<'l, L: Ledger> Run<'l, L> {
                 self.tally.count("deeds");
                 self.done.push(deed.clone());
                 let calm = self.ledger.perform(&self.calm, deed);
-                calm.map_err(|refusal| format!("done, but in memory: {}", said(refusal)))
+                calm.map_err(|refusal| format!("done, but in memory: {}", refusal.said()))
             }
-            Err(refusal) if self.excuse.covers(&refusal) => {
+            Err(refusal) if is_excused(&self.excuse, &refusal) => {
                 self.tally.count("deeds that failed");
                 self.doubtful = Some(deed.clone());
                 self.restart()
             }
             Err(refusal) => {
                 self.tally.count("deeds that were refused");
-                let what = said(refusal);
+                let what = refusal.said();
                 match self.ledger.perform(&self.calm, deed) {
                     Err(other) => {
-                        let other = said(other);
+                        let other = other.said();
                         let is_same = other == what;
                         is_same.then_some(()).ok_or_else(|| format!("{what}; in memory: {other}"))
                     }
@@ -326,22 +292,18 @@ impl<'l, L: Ledger> Run<'l, L> {
         let left = match self.dir.is_off() {
             true => {
                 self.tally.count("power losses");
-                let image = self.excuse.power.take().map_or(0, |(_, image)| image);
-                self.dir.after_power_loss(image)
+                self.dir.after_power_loss(self.excuse.take_image())
             }
             false => self.dir.after_death(),
         };
         self.dir.power_off();
         self.store = None;
         self.dir = Arc::new(left);
-        self.excuse.is_faulty = false;
         if let Some(disk) = self.dir.disk(DATABASE) {
             disk.set_capacity(self.excuse.limit);
         }
-        if let Some((at, image)) = self.excuse.power {
-            let at = at.saturating_sub(steps);
+        if let Some(at) = self.excuse.begin_anew(steps) {
             self.dir.power_off_at(at);
-            self.excuse.power = Some((at, image));
         }
     }
 
@@ -354,13 +316,13 @@ impl<'l, L: Ledger> Run<'l, L> {
                     self.tally.count("recoveries");
                     return self.recovered();
                 }
-                Err(refusal) if self.excuse.covers(&refusal) => {
+                Err(refusal) if is_excused(&self.excuse, &refusal) => {
                     self.tally.count("recoveries cut off");
                     if matches!(refusal, Refusal::Machine { is_full: true, .. }) {
                         self.relieve();
                     }
                 }
-                Err(refusal) => return Err(format!("cannot be opened: {}", said(refusal))),
+                Err(refusal) => return Err(format!("cannot be opened: {}", refusal.said())),
             }
         }
         Err("cannot be opened, however often".to_owned())
@@ -392,26 +354,20 @@ impl<'l, L: Ledger> Run<'l, L> {
         self.tally.count("deeds that were half done");
         match self.ledger.perform(store, &deed) {
             Ok(()) => self.compare(),
-            Err(refusal) if self.excuse.covers(&refusal) => {
+            Err(refusal) if is_excused(&self.excuse, &refusal) => {
                 self.done.pop();
                 self.doubtful = Some(deed);
                 self.restart()
             }
-            Err(refusal) => Err(format!("half done, and then: {}", said(refusal))),
+            Err(refusal) => Err(format!("half done, and then: {}", refusal.said())),
         }
-    }
-}
-
-fn said(refusal: Refusal) -> String {
-    match refusal {
-        Refusal::Machine { what, .. } | Refusal::Other(what) => what,
     }
 }
 
 /// A store in memory to which deeds were done.
 fn calm<L: Ledger>(ledger: &L, seed: u64, deeds: &[L::Deed]) -> Checked<L::Store> {
     let (engine, home) = (Box::new(MemoryEngine::new()), Arc::new(MemoryDir::new()));
-    let store = ledger.start(seed, engine, home).map_err(said)?;
+    let store = ledger.start(seed, engine, home).map_err(Refusal::said)?;
     for deed in deeds {
         // Some were refused once, or done in part by recovery.
         let _refused = ledger.perform(&store, deed);

@@ -8,7 +8,8 @@ use ledger::Engine;
 use misaka::tables::CANONICAL;
 use misaka::{Checkpoint, Effort, Error, Settings, Store};
 
-use super::ledger::{Ledger, Refusal, Rows};
+use super::ledger::{Ledger, Rows};
+use super::refusal::Refusal;
 use crate::dice::one_of;
 
 #[allow(
@@ -48,11 +49,11 @@ impl Ledger for Misaka {
         _home: Arc<dyn Dir>,
     ) -> Result<Store, Refusal> {
         let effort = Effort { memory: 1 << 20, threads: 1, batch: 600 };
-        Store::init(engine, settings(seed), effort).map_err(refusal)
+        Store::init(engine, settings(seed), effort).map_err(Refusal::from)
     }
 
     fn perform(&self, store: &Store, checkpoint: &Checkpoint) -> Result<(), Refusal> {
-        store.apply(checkpoint).map(drop).map_err(refusal)
+        store.apply(checkpoint).map(drop).map_err(Refusal::from)
     }
 
     fn rows(&self, store: &Store) -> Result<Rows, String> {
@@ -69,13 +70,5 @@ impl Ledger for Misaka {
             all.push(rows);
         }
         Ok(all)
-    }
-}
-
-fn refusal(error: Error) -> Refusal {
-    match error {
-        Error::Engine(error) => Refusal::engine(&error),
-        Error::Io { source, .. } => Refusal::io(&source),
-        other => Refusal::Other(other.to_string()),
     }
 }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use fastrand::Rng;
 use host::Dir;
 use ledger::Engine;
+use rubin::Chain;
 use rubin::rules::Rules;
 use rubin::tables::{BLOCKS, HEIGHTS, UTXO};
-use rubin::{Chain, Error};
 
-use super::ledger::{Ledger, Refusal, Rows};
+use super::ledger::{Ledger, Rows};
+use super::refusal::Refusal;
 
 #[allow(
     clippy::unwrap_used,
@@ -56,11 +57,11 @@ impl Ledger for Rubin {
         home: Arc<dyn Dir>,
     ) -> Result<Chain, Refusal> {
         let rules: Box<Rules> = Box::default();
-        Chain::init(engine, home, rules, tree(seed).genesis).map_err(refusal)
+        Chain::init(engine, home, rules, tree(seed).genesis).map_err(Refusal::from)
     }
 
     fn perform(&self, chain: &Chain, block: &Vec<u8>) -> Result<(), Refusal> {
-        chain.import(block, None).map(drop).map_err(refusal)
+        chain.import(block, None).map(drop).map_err(Refusal::from)
     }
 
     fn rows(&self, chain: &Chain) -> Result<Rows, String> {
@@ -83,13 +84,5 @@ impl Ledger for Rubin {
 
     fn has_steps(&self) -> bool {
         true
-    }
-}
-
-fn refusal(error: Error) -> Refusal {
-    match error {
-        Error::Engine(error) => Refusal::engine(&error),
-        Error::Io { source, .. } => Refusal::io(&source),
-        other => Refusal::Other(other.to_string()),
     }
 }

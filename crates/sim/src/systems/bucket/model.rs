@@ -50,6 +50,27 @@ pub(crate) struct Entry {
     deadline: Option<Span>,
 }
 
+/// What a scan found of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) value: Vec<u8>,
+    /// When it expires, if it does.
+    pub(crate) deadline: Option<u64>,
+}
+
+impl Entry {
+    /// True if this is what was found. Two commits may give a key the same value, and then its deadline tells which of them
+    /// is there.
+    fn is_found(&self, found: &Found) -> bool {
+        let is_due = match (self.deadline, found.deadline) {
+            (Some(span), Some(deadline)) => (span.from..=span.to).contains(&deadline),
+            (None, None) => true,
+            _ => false,
+        };
+        is_due && found.value == self.value.bytes()
+    }
+}
+
 /// What a lookup may find.
 pub(crate) enum Expected {
     Nothing,
@@ -86,18 +107,28 @@ impl Rows {
     /// The first key, of so many, at which what was found cannot be.
     pub(crate) fn differs(
         &self,
-        found: &BTreeMap<u16, Vec<u8>>,
+        found: &BTreeMap<u16, Found>,
         keys: u16,
         now: Span,
     ) -> Option<u16> {
         (0..keys).find(|key| {
-            let found = found.get(key);
+            let entry = self.0.get(key);
+            let is_found = found.get(key).map(|found| entry.is_some_and(|it| it.is_found(found)));
             match self.expect(*key, now) {
-                Expected::Nothing => found.is_some(),
-                Expected::Value(value) => found != Some(&value.bytes()),
-                Expected::Either(value) => found.is_some_and(|found| *found != value.bytes()),
+                Expected::Nothing => is_found.is_some(),
+                Expected::Value(_) => is_found != Some(true),
+                Expected::Either(_) => is_found == Some(false),
             }
         })
+    }
+
+    /// Takes deadlines for what they turned out to be.
+    fn learn(&mut self, found: &BTreeMap<u16, Found>) {
+        for (key, found) in found {
+            if let (Some(entry), Some(deadline)) = (self.0.get_mut(key), found.deadline) {
+                entry.deadline = Some(Span { from: deadline, to: deadline });
+            }
+        }
     }
 }
 
@@ -146,7 +177,7 @@ impl Model {
     /// were lost, or nothing if no choice explains what was found.
     pub(crate) fn recover(
         &mut self,
-        found: &BTreeMap<u16, Vec<u8>>,
+        found: &BTreeMap<u16, Found>,
         keys: u16,
         now: Span,
         is_power_lost: bool,
@@ -164,7 +195,8 @@ impl Model {
                 rows.apply(commit);
             }
         }
-        let (kept, rows) = last?;
+        let (kept, mut rows) = last?;
+        rows.learn(found);
         self.durable = rows;
         Some(count.saturating_sub(kept))
     }

@@ -11,9 +11,10 @@ use std::sync::Arc;
 use host::{Disk, Env, Fault, Keep, ManualEnv, SimDisk};
 use kvb::{Batch, Bucket, Durability, Error, Reader, Row};
 
-use super::model::{Change, Expected, Model, Span};
+use super::model::{Change, Expected, Found, Model, Span};
 use super::plan::Plan;
 use super::step::Step;
+use crate::systems::excuse::Excuse;
 use crate::{Failure, Tally};
 
 /// Where the wall clock begins.
@@ -32,29 +33,17 @@ pub(crate) struct Run {
     latest: u64,
     bucket: Option<Bucket>,
     model: Model,
-    trouble: Trouble,
+    excuse: Excuse,
     /// A call failed, or was to fail, since the last recovery. Without that, nothing that is derived is ever lost.
     was_faulty: bool,
     tally: Tally,
 }
 
-/// What a call may fail for.
-#[derive(Clone, Copy, Debug, Default)]
-struct Trouble {
-    /// The call at which power fails, and what it leaves.
-    power: Option<(u64, u64)>,
-    is_faulty: bool,
-    /// Bytes that the file may have.
-    limit: Option<u64>,
-}
-
-impl Trouble {
-    fn excuses(&self, error: &Error) -> bool {
-        match error {
-            Error::NoSpace => self.limit.is_some() || self.is_faulty,
-            Error::Io { .. } | Error::Stopped(_) => self.power.is_some() || self.is_faulty,
-            _ => false,
-        }
+fn is_excused(excuse: &Excuse, error: &Error) -> bool {
+    match error {
+        Error::NoSpace => excuse.covers_full(),
+        Error::Io { .. } | Error::Stopped(_) => excuse.covers_failure(),
+        _ => false,
     }
 }
 
@@ -67,7 +56,7 @@ impl Run {
             latest: START,
             bucket: None,
             model: Model::default(),
-            trouble: Trouble::default(),
+            excuse: Excuse::default(),
             was_faulty: false,
             tally: Tally::default(),
         }
@@ -134,7 +123,7 @@ impl Run {
             Step::PowerLoss { calls, image } => {
                 let at = self.disk.op_count() + calls;
                 self.disk.fail(at, Fault::PowerLoss);
-                self.trouble.power = Some((at, *image));
+                self.excuse.power = Some((at, *image));
                 Ok(())
             }
             Step::Fail { calls, fault, is_lasting } => {
@@ -143,20 +132,20 @@ impl Run {
                     true => self.disk.fail_from(at, *fault),
                     false => self.disk.fail(at, *fault),
                 }
-                self.trouble.is_faulty = true;
+                self.excuse.is_faulty = true;
                 self.was_faulty = true;
                 Ok(())
             }
             Step::FailRead { reads } => {
                 self.disk.fail_read(self.disk.read_count() + reads, Fault::Eio);
-                self.trouble.is_faulty = true;
+                self.excuse.is_faulty = true;
                 self.was_faulty = true;
                 Ok(())
             }
             Step::Full { room } => {
                 let len = self.disk.len().unwrap_or(0);
-                self.trouble.limit = Some(len + room);
-                self.disk.set_capacity(self.trouble.limit);
+                self.excuse.limit = Some(len + room);
+                self.disk.set_capacity(self.excuse.limit);
                 Ok(())
             }
             Step::Relief => {
@@ -183,8 +172,7 @@ impl Run {
         if self.disk.len().is_ok() {
             self.disk.clear_faults();
             self.disk.set_capacity(None);
-            // Something may have failed already, and a bucket that has stopped stays so.
-            self.trouble = Trouble { is_faulty: self.trouble.is_faulty, ..Trouble::default() };
+            self.excuse.relieve();
         }
     }
 
@@ -210,11 +198,11 @@ impl Run {
                 self.model.commit(changes, at, durability != Durability::Relaxed);
                 Ok(())
             }
-            Err(Error::NoSpace) if self.trouble.excuses(&Error::NoSpace) => {
+            Err(Error::NoSpace) if is_excused(&self.excuse, &Error::NoSpace) => {
                 self.tally.count("commits without room");
                 Ok(())
             }
-            Err(error) if self.trouble.excuses(&error) => {
+            Err(error) if is_excused(&self.excuse, &error) => {
                 self.tally.count("commits that failed");
                 self.model.doubt(changes, at);
                 let mut another = Batch::new();
@@ -232,7 +220,7 @@ impl Run {
     fn is_done(&mut self, done: kvb::Result<()>, what: &str) -> Checked<bool> {
         match done {
             Ok(()) => Ok(true),
-            Err(error) if self.trouble.excuses(&error) => {
+            Err(error) if is_excused(&self.excuse, &error) => {
                 self.tally.count("other calls that failed");
                 self.restart()?;
                 Ok(false)
@@ -249,7 +237,7 @@ impl Run {
                 self.model.settle();
                 Ok(())
             }
-            Err(error) if self.trouble.excuses(&error) => Ok(()),
+            Err(error) if is_excused(&self.excuse, &error) => Ok(()),
             Err(error) => Err(format!("close: {error}")),
         }
     }
@@ -258,7 +246,7 @@ impl Run {
     fn die(&mut self) -> bool {
         let is_off = self.disk.len().is_err();
         let left = if is_off {
-            let image = self.trouble.power.take().map_or(0, |(_, image)| image);
+            let image = self.excuse.take_image();
             let trace = self.disk.trace();
             let keep = match image % 8 {
                 0 => Keep::None,
@@ -276,13 +264,9 @@ impl Run {
         self.disk.power_off();
         self.bucket = None;
         self.disk = left;
-        self.disk.set_capacity(self.trouble.limit);
-        self.trouble.is_faulty = false;
-        if let Some((at, image)) = self.trouble.power {
-            // Power fails later, perhaps while the bucket recovers.
-            let at = at.saturating_sub(calls);
+        self.disk.set_capacity(self.excuse.limit);
+        if let Some(at) = self.excuse.begin_anew(calls) {
             self.disk.fail(at, Fault::PowerLoss);
-            self.trouble.power = Some((at, image));
         }
         is_off
     }
@@ -299,7 +283,7 @@ impl Run {
                     self.tally.count("recoveries");
                     return self.check_recovered(is_power_lost);
                 }
-                Err(error) if self.trouble.excuses(&error) => {
+                Err(error) if is_excused(&self.excuse, &error) => {
                     self.tally.count("recoveries cut off");
                     if matches!(error, Error::NoSpace) {
                         self.relieve();
@@ -329,18 +313,19 @@ impl Run {
             }
             None => {
                 let key = before.differs(&found, keys, now);
-                let found = key.map(|key| found.get(&key).map(Vec::len));
+                let found = key.map(|key| found.get(&key).map(|found| found.value.len()));
                 Err(format!("no prefix of the commits explains key {key:?}, found {found:?}"))
             }
         }
     }
 
     /// Everything a scan finds.
-    fn found(&self) -> Checked<BTreeMap<u16, Vec<u8>>> {
+    fn found(&self) -> Checked<BTreeMap<u16, Found>> {
         let mut found = BTreeMap::new();
         for row in self.open_bucket()?.scan([]) {
             let row = row.map_err(|error| format!("a scan: {error}"))?;
-            found.insert(self.number(&row)?, row.value().to_vec());
+            let (value, deadline) = (row.value().to_vec(), row.expires_unix_ns());
+            found.insert(self.number(&row)?, Found { value, deadline });
         }
         Ok(found)
     }
@@ -394,7 +379,7 @@ impl Run {
 
     /// Flips a bit of the closed file and looks at what is said. Then all is well again.
     fn rot(&mut self, place: u64, bit: u8) -> Checked {
-        if self.trouble.power.is_some() || self.trouble.is_faulty {
+        if self.excuse.covers_failure() {
             return Ok(());
         }
         self.close()?;
@@ -441,7 +426,7 @@ impl Run {
 
     /// Others open the bucket.
     fn second(&self) -> Checked {
-        if self.trouble.power.is_some() || self.trouble.is_faulty {
+        if self.excuse.covers_failure() {
             return Ok(());
         }
         match Bucket::open_on(self.handle(), self.env(), self.plan.options()) {

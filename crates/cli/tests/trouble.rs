@@ -1,0 +1,169 @@
+//! The programs where the machine fails them: power cuts, file systems that fill up, calls of the system that fail.
+//!
+//! Whatever happens, a block of which a line was printed is there afterwards, with the right root, and with the trouble
+//! gone the rest can be applied.
+//!
+//! `KVB_POWER_CUTS=n` makes n cuts for each program and file system, `KVB_FAULTS=n` lets n calls fail in each program.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
+#![allow(clippy::print_stdout, reason = "it says what it did, or why it was skipped")]
+
+#[path = "support/follower.rs"]
+mod follower;
+#[path = "support/misaka.rs"]
+mod misaka_chain;
+#[path = "../../kvb/tests/support/mount.rs"]
+mod mount;
+#[path = "support/run.rs"]
+mod run;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use fastrand::Rng;
+use follower::Follower;
+use mount::{Mounted, cuts};
+use run::Ran;
+
+/// Cuts the power under each program in turn.
+fn cut_power(kind: &str) {
+    let cuts = cuts();
+    for node in Follower::all(cuts * 8) {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(mounted) = Mounted::new(kind, dir.path()) else { return };
+        let place = mounted.point();
+        node.init(place);
+        let mut rng = Rng::with_seed(3);
+        let mut there = 0;
+        for cut in 0..cuts {
+            let count = rng.usize(1..=8);
+            let mut following = node.start(place, there, there + count);
+            let mut acknowledged = following.acknowledged.iter().take(rng.usize(..=count)).count();
+            let ended = mounted.cut_under(&mut following.child);
+            acknowledged += following.acknowledged.try_iter().count();
+            assert!(ended(), "the file system does not come back");
+            let what = format!("{kind}, cut {cut}");
+            let found = node.check(place, &what);
+            let newest = there + acknowledged;
+            assert!(
+                (newest..=newest + 1).contains(&found),
+                "{}, {what}: {newest} acknowledged, {found} there",
+                node.name
+            );
+            there = found;
+        }
+        println!("{kind}: {} lost power {cuts} times, {there} blocks", node.name);
+        node.finish(place, there);
+    }
+}
+
+#[test]
+fn what_was_acknowledged_before_a_power_cut_is_there_on_ext4() {
+    cut_power("ext4");
+}
+
+#[test]
+fn what_was_acknowledged_before_a_power_cut_is_there_on_xfs() {
+    cut_power("xfs");
+}
+
+/// Takes all the room that is left but a little.
+fn fill_up(point: &Path, leave: u64) {
+    let chunk = vec![0x5a; 64 << 10];
+    let mut file = std::fs::File::create(point.join("filler")).unwrap();
+    while std::io::Write::write_all(&mut file, &chunk).is_ok() {}
+    let len = file.metadata().unwrap().len();
+    file.set_len(len.saturating_sub(leave)).unwrap();
+    file.sync_all().unwrap();
+}
+
+#[test]
+fn a_file_system_that_is_full_loses_nothing() {
+    for node in Follower::all(120) {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(mounted) = Mounted::of_size("ext4", dir.path(), "64M") else { return };
+        let place = mounted.point();
+        node.init(place);
+        let mut there = 0;
+        let mut refused = 0;
+        for leave in [0, 100 << 10, 1 << 20, 3 << 20] {
+            fill_up(place, leave);
+            let ran = node.apply(place, there, node.blocks.len());
+            let newest = there + ran.text().lines().count();
+            if newest < node.blocks.len() {
+                assert_eq!(ran.code, 1, "{}: {}", node.name, ran.err);
+                let err = ran.err.to_lowercase();
+                assert!(err.contains("space") || err.contains("full"), "{}: {err}", node.name);
+                refused += 1;
+            }
+            std::fs::remove_file(place.join("filler")).unwrap();
+            let found = node.check(place, "full");
+            assert!((newest..=newest + 1).contains(&found), "{}: {newest}, {found}", node.name);
+            there = found;
+        }
+        assert!(refused > 0, "{} never ran out of room", node.name);
+        println!("{} ran out of room {refused} times, {there} blocks", node.name);
+        node.finish(place, there);
+    }
+}
+
+/// Runs a program with a call of the system failing, and gives what it printed.
+fn with_fault(node: &Follower, dir: &Path, inject: &str, from: usize, to: usize) -> Ran {
+    let input = dir.join("input");
+    std::fs::write(&input, node.input(from, to)).unwrap();
+    let inner = node.command(dir, node.apply_args());
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=all", "-e", inject]);
+    command.arg(inner.get_program()).args(inner.get_args()).current_dir(dir);
+    command.stdin(std::fs::File::open(&input).unwrap());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap().into()
+}
+
+#[test]
+fn calls_that_fail_lose_nothing() {
+    let probe = Command::new("strace").args(["-qq", "-o", "/dev/null", "true"]).status();
+    if !probe.is_ok_and(|status| status.success()) {
+        println!("skipped: no strace here, or it may not trace");
+        return;
+    }
+    let faults = std::env::var("KVB_FAULTS").map_or(24, |text| text.parse().unwrap());
+    let mut rng = Rng::with_seed(5);
+    for node in Follower::all(40) {
+        let (mut failed, mut there) = (0, 0);
+        let mut dir = tempfile::tempdir().unwrap();
+        node.init(dir.path());
+        for _ in 0..faults {
+            if there + 8 > node.blocks.len() {
+                node.finish(dir.path(), there);
+                dir = tempfile::tempdir().unwrap();
+                node.init(dir.path());
+                there = 0;
+            }
+            let calls = ["pwrite64", "fdatasync", "fsync", "ftruncate", "fallocate", "pread64"];
+            let call = calls[rng.usize(..calls.len())];
+            let error = if rng.bool() { "EIO" } else { "ENOSPC" };
+            let on = if rng.bool() { "+" } else { "" };
+            let inject = format!("inject={call}:error={error}:when={}{on}", rng.u32(1..16));
+            let ran = with_fault(&node, dir.path(), &inject, there, there + 8);
+            if ran.err.contains("error while loading shared libraries") {
+                // It was the loader's call that failed, and the program never began.
+                continue;
+            }
+            let newest = there + ran.text().lines().count();
+            assert!(matches!(ran.code, 0 | 1), "{}, {inject}: {}", node.name, ran.err);
+            // One that closes badly has acknowledged everything.
+            assert!(ran.code == 1 || newest == there + 8, "{}, {inject}: {}", node.name, ran.err);
+            failed += ran.code;
+            let found = node.check(dir.path(), &inject);
+            assert!(
+                (newest..=newest + 1).contains(&found),
+                "{}, {inject}: {newest} acknowledged, {found} there",
+                node.name
+            );
+            there = found;
+        }
+        println!("{}: {failed} of {faults} runs failed", node.name);
+        assert!(failed > faults / 8, "{}: only {failed} of {faults} runs failed", node.name);
+        node.finish(dir.path(), there);
+    }
+}

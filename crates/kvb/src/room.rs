@@ -1,0 +1,373 @@
+//! Room in the file: pages that the keeper takes, keeps for later, and gives back.
+//!
+//! Invariants
+//! - The pages from the segment region's start to the high-water mark of a durable superblock are always tiled
+//!   by extents with valid headers. A free extent is cut by writing the header of the rest, syncing it, writing the
+//!   header of what was taken, syncing that, and only then writing inside.
+//! - What a checkpoint stops using becomes free only after both its superblocks are durable, and, for an image,
+//!   only when no view holds it.
+//! - Pages that were taken have their blocks: whoever writes there does not find out that the disk is full.
+
+use std::io;
+use std::sync::Arc;
+
+use host::planted::{Bug, is_planted};
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::extent::Extent;
+use crate::format::free_map;
+use crate::format::segment::Kind;
+use crate::image::Image;
+use crate::keeper::Keeper;
+use crate::sealed::Sealed;
+use crate::segment::write_passive;
+use crate::writer::Pieces;
+
+/// Most a file grows at once, in bytes, beside what is asked for.
+const GROWTH_BYTES_MAX: u64 = 64 << 20;
+/// Least a file grows at once, in bytes.
+const GROWTH_BYTES_MIN: u64 = 64 << 10;
+/// Bytes a segment takes in the table, rounded up.
+const TABLE_ENTRY_MAX: u64 = 96;
+/// Of the pages of segments, one in so many may be free and still have its block.
+const WARM_PART: u64 = 4;
+/// Blocks are taken and given back in steps of this many bytes, so that no commit waits long for the file's lock.
+const PUNCH_BYTES: u64 = 4 << 20;
+
+/// Something a checkpoint stopped using.
+#[derive(Debug)]
+pub(crate) struct Retired {
+    pub(crate) extent: Extent,
+    /// Held by views for as long as someone may read it.
+    pub(crate) image: Option<Arc<Image>>,
+    /// The same, of a segment.
+    pub(crate) sealed: Option<Arc<Sealed>>,
+    /// Checkpoints from this epoch on do not name it.
+    pub(crate) epoch: u64,
+}
+
+impl Retired {
+    /// True if someone may still read it.
+    fn is_held(&self) -> bool {
+        self.image.as_ref().is_some_and(|image| Arc::strong_count(image) > 1)
+            || self.sealed.as_ref().is_some_and(|sealed| {
+                Arc::strong_count(sealed) > 1 || Arc::strong_count(&sealed.hold) > 1
+            })
+    }
+}
+
+impl Keeper {
+    /// Takes pages for any use, growing the file if it must. Until the caller says otherwise they stay marked free.
+    pub(crate) fn allot(&mut self, core: &Core, pages: u64) -> Result<Extent> {
+        let Some(taken) = self.space.take(pages, |extent| self.warm.has(extent)) else {
+            if self.space.raw_pages() < pages {
+                self.grow(core, pages)?;
+            }
+            let extent = self.space.take_raw(pages).ok_or(Error::NoSpace)?;
+            self.warm.forget(extent);
+            // Any checkpoint may come before the caller writes there, and its walk must find the way.
+            write_passive(&*core.disk, core.geometry(), Kind::Free, extent)?;
+            return Ok(extent);
+        };
+        let is_warm = self.warm.has(taken.extent);
+        // Order: what is being filled must not be given back meanwhile.
+        self.warm.forget(taken.extent);
+        if !is_warm {
+            self.fill_holes(core, taken.extent)?;
+        }
+        taken.rest.iter().for_each(|rest| self.warm.add_head(*rest));
+        // Order: see the first invariant. The second sync is for extents that were joined in memory only: their old
+        // headers inside must not be written over while the way still leads there.
+        for extent in taken.rest.into_iter().chain([taken.extent]) {
+            write_passive(&*core.disk, core.geometry(), Kind::Free, extent)?;
+            let at = core.geometry().paddr(extent.start_page);
+            core.disk.sync_range(at, 512).map_err(Error::io("sync a free extent"))?;
+        }
+        Ok(taken.extent)
+    }
+
+    /// Free pages have no blocks; whoever writes there must not find out that the disk is full.
+    fn fill_holes(&mut self, core: &Core, extent: Extent) -> Result<()> {
+        let geometry = core.geometry();
+        let mut at = geometry.paddr(extent.start_page);
+        let end = geometry.paddr(extent.end_page());
+        while at < end {
+            let len = (end - at).min(PUNCH_BYTES);
+            if let Err(error) = self.reserve(core, at, len, "reserve space") {
+                self.space.give_back(extent);
+                return Err(error);
+            }
+            at += len;
+        }
+        Ok(())
+    }
+
+    /// Makes the file longer so that at least `pages` more can be taken.
+    pub(crate) fn grow(&mut self, core: &Core, pages: u64) -> Result<()> {
+        let geometry = core.geometry();
+        let file_pages = self.b_page + 1;
+        let step = (geometry.paddr(file_pages) / 8).clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX);
+        let missing = pages.saturating_sub(self.space.raw_pages());
+        // The whole step if the disk has it, the bare need if not.
+        let grown =
+            self.allocate(core, missing + geometry.pages(step)).or_else(|error| match error {
+                Error::NoSpace => self.allocate(core, missing),
+                other => Err(other),
+            })?;
+        // Order: the length is durable before superblock B stands at the new end, and the old B stays what it is
+        // until A, which names the new one, is durable: nothing is taken from the new pages before that.
+        let position = core.position();
+        if !is_planted(Bug::LengthLate) {
+            core.disk.sync().map_err(Error::io("sync the grown bucket"))?;
+        }
+        let old = geometry.paddr(self.b_page);
+        self.b_page += grown;
+        self.space.set_raw_end(self.b_page);
+        self.write_superblocks(core, position)?;
+        // Whoever looks for a lost superblock must not find this one.
+        core.disk.write_at(old, &[0; 512]).map_err(Error::io("clear the old superblock"))
+    }
+
+    fn allocate(&mut self, core: &Core, pages: u64) -> Result<u64> {
+        let geometry = core.geometry();
+        let at = geometry.paddr(self.b_page + 1);
+        // The first time also what creation left without blocks, the journal above all.
+        let from = if self.segments.is_empty() { 0 } else { at };
+        self.reserve(core, from, at - from + geometry.paddr(pages), "grow the bucket")?;
+        core.log.cover(at + geometry.paddr(pages))?;
+        Ok(pages)
+    }
+
+    /// Takes blocks from the disk. If it is full, those of free pages go back first.
+    fn reserve(&mut self, core: &Core, at: u64, len: u64, doing: &'static str) -> Result<()> {
+        let reserved = match core.disk.allocate(at, len) {
+            Err(error) if is_full(&error) && !self.warm.is_empty() => {
+                self.cool(core, 0)?;
+                core.disk.allocate(at, len)
+            }
+            reserved => reserved,
+        };
+        reserved.map_err(no_space_or(doing))
+    }
+
+    /// Makes sure that the pieces of a large group will find room, and the segment tables that registering them
+    /// takes.
+    pub(crate) fn secure_pieces(&mut self, core: &Core, pieces: Pieces) -> Result<()> {
+        match self.secure_pieces_once(core, pieces) {
+            Err(Error::NoSpace) if !self.warm.is_empty() => {
+                self.cool(core, 0)?;
+                self.secure_pieces_once(core, pieces)
+            }
+            result => result,
+        }
+    }
+
+    fn secure_pieces_once(&mut self, core: &Core, pieces: Pieces) -> Result<()> {
+        let geometry = core.geometry();
+        let max = core.fixed.segment_page_max;
+        let mut in_free = 0;
+        for extent in self.space.iter() {
+            let count = (extent.page_count / max).min(pieces.ordinary - in_free);
+            if count > 0 {
+                // Free pages have no blocks; whether the disk has them must be known now.
+                let at = geometry.paddr(extent.start_page);
+                core.disk
+                    .allocate(at, geometry.paddr(count * max))
+                    .map_err(no_space_or("reserve space"))?;
+                in_free += count;
+            }
+        }
+        let segments = u64::try_from(self.segments.len()).unwrap_or(u64::MAX) + pieces.ordinary;
+        let tables = 3 * geometry.pages(TABLE_ENTRY_MAX * segments + geometry.page_size);
+        let needed =
+            pieces.ordinary.saturating_sub(in_free) * max + pieces.oversized_pages + tables;
+        if self.space.raw_pages() >= needed { Ok(()) } else { self.grow(core, needed) }
+    }
+
+    /// Keeps room for a table somewhat longer than the next one.
+    pub(crate) fn keep_table_spare(&mut self, core: &Core) -> Result<()> {
+        let segments = u64::try_from(self.segments.len()).unwrap_or(u64::MAX);
+        let geometry = core.geometry();
+        let pages = |segments| geometry.pages(TABLE_ENTRY_MAX * segments + geometry.page_size);
+        let needed = pages(segments + 16);
+        if self.table_spare.is_some_and(|spare| spare.page_count >= needed) {
+            return Ok(());
+        }
+        match self.allot(core, pages(2 * segments + 64)) {
+            Ok(extent) => {
+                if let Some(old) = self.table_spare.replace(extent) {
+                    self.give_back(core, old)?;
+                }
+                Ok(())
+            }
+            Err(Error::NoSpace) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Keeps room for the next image, as large as it will be, or as it must be at least.
+    pub(crate) fn keep_image_spare(&mut self, core: &Core) -> Result<()> {
+        // An image made anew from all runs will be larger than it looks.
+        let is_anew = self.image.extent.page_count > 0 && !core.view.load().image.is_on_disk();
+        let is_unknown = is_anew && self.image_spare.is_some();
+        if self.is_spare_taken || is_unknown {
+            return Ok(());
+        }
+        for pages in core.image_extent_pages() {
+            if self.image_spare.is_some_and(|spare| spare.page_count == pages) {
+                return Ok(());
+            }
+            match self.allot_image(core, pages) {
+                Ok(extent) => return self.spare_for_image(core, extent),
+                Err(Error::NoSpace) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps this extent for the next image. Whoever grew the file to get it may have freed the image before, which then is
+    /// kept already.
+    fn spare_for_image(&mut self, core: &Core, extent: Extent) -> Result<()> {
+        match self.image_spare.replace(extent) {
+            Some(other) => self.give_back(core, other),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the room for the next image up; false if there is none.
+    pub(crate) fn spend_image_spare(&mut self) -> bool {
+        let Some(spare) = self.image_spare.take() else { return false };
+        // Not to the disk: it is about to be used.
+        self.space.give_back(spare);
+        true
+    }
+
+    /// Frees what the last checkpoint stopped using and no reader holds. Both superblocks must be durable.
+    pub(crate) fn release(&mut self, core: &Core) -> Result<()> {
+        let geometry = core.geometry();
+        let (held, mut freed): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.retired).into_iter().partition(Retired::is_held);
+        self.retired = held;
+        if let (Some(bulletin), false) = (&core.bulletin, freed.is_empty()) {
+            // Order: readers are told, then asked, and only then is anything written there.
+            bulletin.retire();
+            let mut needed = Vec::new();
+            for entry in freed.extract_if(.., |_| true).collect::<Vec<_>>() {
+                let list = if bulletin.is_needed(entry.epoch)? { &mut needed } else { &mut freed };
+                list.push(entry);
+            }
+            self.retired.extend(needed);
+        }
+        for entry in &freed {
+            write_passive(&*core.disk, geometry, Kind::Free, entry.extent)?;
+        }
+        if freed.iter().any(|entry| entry.sealed.is_some()) {
+            // Order: before anyone may conclude that no older record of a key is left on disk.
+            core.disk.sync().map_err(Error::io("sync freed segments"))?;
+            if core.log.keys().is_some_and(|keys| keys.old.is_some()) {
+                // What was under the old key goes for good. Order: behind the headers, by which walks go; and synced
+                // before it is given back, or it would never get to the disk.
+                for entry in &freed {
+                    self.overwrite(core, entry.extent)?;
+                }
+                core.disk.sync().map_err(Error::io("sync what was overwritten"))?;
+            }
+        }
+        for entry in freed {
+            let (from, to) = (entry.extent.start_page, entry.extent.end_page());
+            core.log.forget_checked(geometry.paddr(from), geometry.paddr(to));
+            let is_spare = entry.image.is_some()
+                && entry.extent.page_count == self.image.extent.page_count
+                && self.image_spare.is_none();
+            if is_spare {
+                self.image_spare = Some(entry.extent);
+            } else {
+                self.give_back(core, entry.extent)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes pages for an image.
+    pub(crate) fn allot_image(&mut self, core: &Core, pages: u64) -> Result<Extent> {
+        let Some(spare) = self.image_spare.take() else { return self.allot(core, pages) };
+        if spare.page_count == pages {
+            let at = core.geometry().paddr(spare.start_page);
+            // Order: its header before anything is written inside.
+            core.disk.sync_range(at, 512).map_err(Error::io("sync a free extent"))?;
+            return Ok(spare);
+        }
+        match self.allot(core, pages) {
+            Err(Error::NoSpace) => {
+                self.spare_for_image(core, spare)?;
+                Err(Error::NoSpace)
+            }
+            taken => {
+                self.give_back(core, spare)?;
+                taken
+            }
+        }
+    }
+
+    /// Gives a free extent back, with a header in its first page. Its blocks stay, and others go, if they are too many.
+    pub(crate) fn give_back(&mut self, core: &Core, extent: Extent) -> Result<()> {
+        self.space.give_back(extent);
+        self.warm.add(extent);
+        let pages = self.segments.values().map(|kept| kept.sealed.extent().page_count);
+        self.cool(core, pages.sum::<u64>() / WARM_PART)
+    }
+
+    /// Gives blocks of free pages back to the disk until it is no more than so many that have some for no reason.
+    pub(crate) fn cool(&mut self, core: &Core, most: u64) -> Result<()> {
+        let geometry = core.geometry();
+        for extent in self.warm.cool(most) {
+            let (mut at, end) =
+                (geometry.paddr(extent.start_page), geometry.paddr(extent.end_page()));
+            while at < end {
+                let len = (end - at).min(PUNCH_BYTES);
+                core.disk.punch(at, len).map_err(Error::io("give space back"))?;
+                at += len;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes sure that the free-space map has a page for every page of the file it must speak of.
+    pub(crate) fn fit_free_map(&mut self, core: &Core) -> Result<()> {
+        let geometry = core.geometry();
+        let needed = (self.b_page + 1).div_ceil(free_map::coverage(geometry.page_size));
+        if needed <= self.free_map.page_count {
+            return Ok(());
+        }
+        let pages = needed * 2;
+        let extent = match self.allot(core, pages + 1) {
+            Ok(extent) => extent,
+            // The map is derived; without room for it there is none.
+            Err(Error::NoSpace) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        write_passive(&*core.disk, geometry, Kind::Meta, extent)?;
+        if self.free_map.start_page >= core.fixed.segment_start_page {
+            let old = Extent::new(self.free_map.start_page - 1, self.free_map.page_count + 1);
+            let epoch = self.epoch + 1;
+            self.retired.push(Retired { extent: old, image: None, sealed: None, epoch });
+        }
+        self.free_map = Extent::new(extent.start_page + 1, pages);
+        Ok(())
+    }
+}
+
+/// The error for a call that fails harmlessly if the disk is full.
+pub(crate) fn no_space_or(doing: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |source| if is_full(&source) { Error::NoSpace } else { Error::Io { doing, source } }
+}
+
+/// True if the disk, or the quota, is full.
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
+}

@@ -1,0 +1,124 @@
+//! What several targets need: bytes taken as choices, buckets on disks in memory.
+
+use std::sync::Arc;
+
+use host::{ManualEnv, SimDisk};
+use kvb::{Batch, Bucket, Compact, Compression, Durability, Key, Keyring, Options, Reader};
+
+/// A day in 2023.
+pub const NOW_NS: u64 = 1_700_000_000_000_000_000;
+
+/// Choices, one after the other; zeros when the input is used up.
+pub struct Choices<'a>(pub &'a [u8]);
+
+impl<'a> Choices<'a> {
+    /// A byte.
+    pub fn byte(&mut self) -> u8 {
+        let (first, rest) =
+            self.0.split_first().map_or((0, self.0), |(first, rest)| (*first, rest));
+        self.0 = rest;
+        first
+    }
+
+    /// Two bytes.
+    pub fn short(&mut self) -> usize {
+        usize::from(self.byte()) | usize::from(self.byte()) << 8
+    }
+
+    /// Up to so many bytes.
+    pub fn bytes(&mut self, len: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(len.min(self.0.len()));
+        self.0 = rest;
+        taken
+    }
+
+    /// A number with few or many digits.
+    pub fn number(&mut self) -> u64 {
+        let len = usize::from(self.byte() % 9);
+        let mut bytes = [0; 8];
+        let taken = self.bytes(len);
+        bytes[..taken.len()].copy_from_slice(taken);
+        u64::from_le_bytes(bytes)
+    }
+
+    /// True as long as there is something to choose.
+    pub fn is_left(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
+/// What a bucket needs of its surroundings.
+pub fn env() -> Arc<ManualEnv> {
+    Arc::new(ManualEnv::new(NOW_NS, 1))
+}
+
+/// Options for small buckets, of one of three kinds: plain, compressed, encrypted.
+pub fn options(kind: usize) -> Options {
+    let options = Options::default()
+        .background(false)
+        .overlay_min(16)
+        .segment_bytes_max(16 << 10)
+        .durability(Durability::SyncOnce);
+    match kind % 3 {
+        0 => options,
+        1 => options.compression(Compression::Zstd),
+        _ => options.encrypted(7).keys(Keyring::new().with(7, Key::new([7; 32]))),
+    }
+}
+
+/// A small bucket that has a bit of everything, as its bytes.
+pub fn small_bucket(kind: usize) -> Vec<u8> {
+    let disk = SimDisk::new();
+    let bucket = Bucket::create_on(Arc::new(disk.reopen()), env(), options(kind)).unwrap();
+    for number in 0..40_u32 {
+        let mut batch = Batch::new();
+        for at in 0..4 {
+            let key = (number * 7 + at) % 50;
+            match key % 5 {
+                0 => batch.delete(key.to_be_bytes()),
+                _ => batch.put(key.to_be_bytes(), [number as u8; 150]),
+            };
+        }
+        bucket.commit(batch).unwrap();
+        match number {
+            15 => bucket.flush().unwrap(),
+            25 => drop(bucket.compact(Compact::Full).unwrap()),
+            _ => {}
+        }
+    }
+    // No closing: it has a tail.
+    bucket.flush().unwrap();
+    bucket.put(b"tail", b"value").unwrap();
+    let bytes = disk.to_bytes();
+    drop(bucket);
+    bytes
+}
+
+/// Does everything to a file that can be done to one. It may be refused; it must not panic, hang or take much memory.
+pub fn attack(image: Vec<u8>, kind: usize) {
+    let disk = || Arc::new(SimDisk::with_region(image.clone(), 4 << 20));
+    let _ = kvb::verify_on(disk(), env(), options(kind), &mut |_| {});
+    if let Ok(reader) = Reader::open_on_with(disk(), env(), options(kind)) {
+        if let Ok(snapshot) = reader.snapshot() {
+            let _ = snapshot.scan(b"").take(1000).count();
+            let _ = snapshot.get(3_u32.to_be_bytes());
+        }
+        for at in (0..image.len()).step_by(4096) {
+            let _ = reader.inspect(at as u64);
+        }
+    }
+    if let Ok(bucket) = Bucket::open_on(disk(), env(), options(kind)) {
+        let _ = bucket.scan(b"").take(1000).count();
+        let _ = bucket.scan(b"").rev().take(1000).count();
+        let keys: Vec<[u8; 4]> = (0..50_u32).map(u32::to_be_bytes).collect();
+        let _ = bucket.get_many(&keys);
+        let mut batch = Batch::new();
+        batch.put(b"new", [5; 300]);
+        batch.delete(3_u32.to_be_bytes());
+        let _ = bucket.commit(batch);
+        let _ = bucket.compact(Compact::Full);
+        let _ = bucket.flush();
+    }
+    let _ =
+        kvb::repair_on(disk(), Some(Arc::new(SimDisk::new())), env(), options(kind), &mut |_| {});
+}
