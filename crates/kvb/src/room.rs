@@ -20,6 +20,7 @@ use crate::format::free_map;
 use crate::format::segment::Kind;
 use crate::image::Image;
 use crate::keeper::Keeper;
+use crate::mount::named_extent;
 use crate::sealed::Sealed;
 use crate::segment::write_passive;
 use crate::writer::Pieces;
@@ -71,6 +72,7 @@ impl Keeper {
             return Ok(extent);
         };
         let is_warm = self.warm.has(taken.extent);
+        debug_assert_eq!(self.user_of(taken.extent), None, "free pages that are used");
         // Order: what is being filled must not be given back meanwhile.
         self.warm.forget(taken.extent);
         if !is_warm {
@@ -85,6 +87,25 @@ impl Keeper {
             core.disk.sync_range(at, 512).map_err(Error::io("sync a free extent"))?;
         }
         Ok(taken.extent)
+    }
+
+    /// What is known to use pages of an extent.
+    fn user_of(&self, extent: Extent) -> Option<(&'static str, Extent)> {
+        let segments = self.segments.values().map(|kept| ("a segment", kept.sealed.extent()));
+        let named = self.named.iter().map(|named| ("the log or an output", named_extent(named)));
+        let retired = self.retired.iter().map(|retired| ("what was given up", retired.extent));
+        let others = [
+            ("the image", Some(self.image.extent)),
+            ("the table", self.table.map(|table| table.extent)),
+            ("the dictionaries", self.book.map(|book| book.extent)),
+            ("room for an image", self.image_spare),
+            ("room for a table", self.table_spare),
+        ];
+        let others = others.into_iter().filter_map(|(what, extent)| Some((what, extent?)));
+        let overlaps = |other: Extent| {
+            other.start_page < extent.end_page() && extent.start_page < other.end_page()
+        };
+        segments.chain(named).chain(retired).chain(others).find(|(_, other)| overlaps(*other))
     }
 
     /// Free pages have no blocks; whoever writes there must not find out that the disk is full.
@@ -313,6 +334,7 @@ impl Keeper {
 
     /// Gives a free extent back, with a header in its first page. Its blocks stay, and others go, if they are too many.
     pub(crate) fn give_back(&mut self, core: &Core, extent: Extent) -> Result<()> {
+        debug_assert_eq!(self.user_of(extent), None, "used pages that are given back");
         self.space.give_back(extent);
         self.warm.add(extent);
         let pages = self.segments.values().map(|kept| kept.sealed.extent().page_count);

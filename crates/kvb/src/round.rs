@@ -234,12 +234,8 @@ impl<'a> Round<'a> {
         }
         drop(merge);
         self.close_window()?;
-        if let Some(guard) = self.guard.take() {
-            self.finish_guard(guard, true)?;
-        }
-        if let Some(keep) = self.keep.take() {
-            self.finish_guard(keep, false)?;
-        }
+        self.finish_guard(true)?;
+        self.finish_guard(false)?;
         self.give_up()
     }
 
@@ -254,16 +250,8 @@ impl<'a> Round<'a> {
     fn settle(&mut self, head: &Head<'a>) -> Result<()> {
         match self.judge(head)? {
             Verdict::Drop => Ok(()),
-            Verdict::Guard(record) => {
-                let guard = self.guard.take();
-                self.guard = self.add_guard(guard, &record, head.paddr, true)?;
-                Ok(())
-            }
-            Verdict::Keep(record) => {
-                let keep = self.keep.take();
-                self.keep = self.add_guard(keep, &record, head.paddr, false)?;
-                Ok(())
-            }
+            Verdict::Guard(record) => self.add_guard(&record, head.paddr, true),
+            Verdict::Keep(record) => self.add_guard(&record, head.paddr, false),
             Verdict::Move(record) => {
                 let len = record.header.record_len();
                 let is_full = |window: &Window<'_>| {
@@ -460,30 +448,33 @@ impl<'a> Round<'a> {
         self.done.bytes_freed -= signed(self.core.geometry().paddr(pages));
     }
 
-    /// Adds a record that hides others to a guard, or to the next one.
-    fn add_guard(
-        &mut self,
-        guard: Option<Output>,
-        record: &Opened<'_>,
-        origin: u64,
-        is_for_round: bool,
-    ) -> Result<Option<Output>> {
-        let len = record.header.record_len();
-        let mut guard = match guard {
-            Some(guard) if guard.fits(self.core, len) => guard,
-            full => {
-                if let Some(full) = full {
-                    self.finish_guard(full, is_for_round)?;
-                }
-                self.core.begin_output(self.output_pages(len), self.expired_by, self.is_frugal)?
-            }
-        };
-        guard.push(self.core, record, origin)?;
-        Ok(Some(guard))
+    fn guard(&mut self, is_for_round: bool) -> &mut Option<Output> {
+        if is_for_round { &mut self.guard } else { &mut self.keep }
     }
 
-    fn finish_guard(&mut self, mut guard: Output, is_for_round: bool) -> Result<()> {
-        let entry = self.core.finish_output(&mut guard, true)?;
+    /// Adds a record that hides others to a guard, or to the next one.
+    fn add_guard(&mut self, record: &Opened<'_>, origin: u64, is_for_round: bool) -> Result<()> {
+        let core = self.core;
+        let len = record.header.record_len();
+        if self.guard(is_for_round).as_ref().is_some_and(|guard| !guard.fits(core, len)) {
+            self.finish_guard(is_for_round)?;
+        }
+        if self.guard(is_for_round).is_none() {
+            let pages = self.output_pages(len);
+            let begun = core.begin_output(pages, self.expired_by, self.is_frugal)?;
+            *self.guard(is_for_round) = Some(begun);
+        }
+        let guard = self.guard(is_for_round).as_mut().filter(|guard| guard.fits(core, len));
+        // The little that a full disk has left is too little.
+        guard.ok_or(Error::NoSpace)?.push(core, record, origin)
+    }
+
+    /// Registers a guard, if one was begun.
+    fn finish_guard(&mut self, is_for_round: bool) -> Result<()> {
+        let core = self.core;
+        let Some(guard) = self.guard(is_for_round) else { return Ok(()) };
+        let entry = core.finish_output(guard, true)?;
+        *self.guard(is_for_round) = None;
         if is_for_round {
             self.guards.push(entry.seg_id.get());
         } else {

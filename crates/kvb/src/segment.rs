@@ -313,6 +313,11 @@ impl Segment {
         let side = self.side_data(log, geometry, uuid);
         let side_len = u64::try_from(side.len()).unwrap_or(u64::MAX);
         let meta_page_count = geometry.pages(side_len);
+        let used = data_page_count + meta_page_count;
+        if used > self.extent.page_count {
+            // Behind it is somebody else's.
+            return Err(Error::Invalid("a segment does not fit its extent"));
+        }
 
         let write =
             |at, bytes: &[u8]| disk.write_at(at, bytes).map_err(Error::io("seal a segment"));
@@ -329,7 +334,6 @@ impl Segment {
                 }
             }
         }
-        let used = data_page_count + meta_page_count;
         let rest = (self.extent.page_count > used)
             .then(|| Extent::new(self.extent.start_page + used, self.extent.page_count - used));
         if let Some(rest) = rest {

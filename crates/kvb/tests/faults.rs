@@ -1005,6 +1005,60 @@ fn the_disk_fills_in_the_middle_of_a_large_batch() {
     assert!(refused > 5 && done > 5, "{refused} refused, {done} done: the steps miss the edge");
 }
 
+/// A large record that has expired is copied once more if it hides an older one. On a full disk the copy may find less room
+/// than it needs in one place, and must not go on behind that.
+#[test]
+fn a_large_record_that_expired_on_a_full_disk() {
+    let mut refused = 0;
+    let mut done = 0;
+    for (room, large) in (0..48).flat_map(|room| [(room, 30_000), (room, 85_000)]) {
+        let disk = SimDisk::with_region(Vec::new(), 16 << 20);
+        let start = 1_u64 << 60;
+        let env = Arc::new(ManualEnv::new(start, 5));
+        let options = options(Durability::SyncOnce).overlay_min(10_000);
+        let bucket =
+            Bucket::create_on(Arc::new(disk.reopen()), env.clone(), options.clone()).unwrap();
+        let mut state = State::new();
+        for round in 0..3_u8 {
+            for index in 0..40_u32 {
+                bucket.put(key(index), vec![round; 300]).unwrap();
+                state.insert(key(index), vec![round; 300]);
+            }
+            for index in 40..43_u32 {
+                bucket.put(key(index), "old").unwrap();
+            }
+        }
+        for index in 40..43_u32 {
+            bucket.put_for(key(index), vec![9; large], Duration::from_secs(60)).unwrap();
+        }
+        bucket.flush().unwrap();
+        env.set(start + 2 * 3600 * 1_000_000_000);
+        let len = u64::try_from(disk.to_bytes().len()).unwrap();
+        disk.set_capacity(Some(len + room * 4096));
+        for kind in [Compact::Auto, Compact::LowSpace, Compact::Full] {
+            match bucket.compact(kind) {
+                Ok(_) => done += 1,
+                Err(Error::NoSpace) => refused += 1,
+                Err(error) => panic!("{room}, {large}, {kind:?}: {error:?}"),
+            }
+            assert_eq!(state_of(&bucket), state, "{room}, {large}, {kind:?}");
+        }
+        bucket.close().unwrap();
+        let found = kvb::verify_on(
+            Arc::new(disk.reopen()),
+            Arc::<ManualEnv>::clone(&env),
+            options.clone(),
+            &mut |_| {},
+        );
+        assert!(found.unwrap().is_sound(), "{room}, {large}");
+        disk.set_capacity(None);
+        let bucket = Bucket::open_on(Arc::new(disk.reopen()), env, options).unwrap();
+        bucket.compact(Compact::Full).unwrap();
+        assert_eq!(state_of(&bucket), state, "{room}, {large}: opened again");
+    }
+    assert!(refused > 5 && done > 5, "{refused} refused, {done} done: the steps miss the edge");
+}
+
 /// A disk that is full from the start gives no bucket, and no panic.
 #[test]
 fn no_room_for_a_bucket() {
