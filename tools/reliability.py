@@ -147,7 +147,8 @@ def main():
     text = PAGE.read_text()
     before, rest = text.split(BEGIN)
     old, after = rest.split(END)
-    sections = dict(re.findall(r"<!-- (\w+) -->\n(.*?)\n(?=<!--|$)", old + "\n", re.S))
+    found = re.findall(r"<!-- (\w+) -->\n(.*?)\n(?=<!--|$)", old + "\n", re.S)
+    sections = {name: section.rstrip() for name, section in found}
     all_parts = parts(chosen.minutes)
     if chosen.only and chosen.only not in all_parts:
         sys.exit(f"there is no such part; these there are: {', '.join(all_parts)}")

@@ -96,6 +96,7 @@ pub(crate) fn assemble(
         position: Mutex::new(position),
         moved_seg_id: AtomicU64::new(moved_seg_id(parts)),
         compacting: Mutex::new(()),
+        compaction_asked: AtomicUsize::new(0),
         stop_compacting: AtomicBool::new(false),
         compact_due: Mutex::new(false),
         compact_changed: Condvar::new(),

@@ -390,7 +390,7 @@ impl Core {
         self.stop_compacting.store(true, Ordering::Release);
         drop(lock(&self.compact_due));
         self.compact_changed.notify_all();
-        drop(lock(&self.compacting));
+        drop(self.lock_compacting());
     }
 
     /// Tells the threads to end.

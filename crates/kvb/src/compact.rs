@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::core::{Core, lock};
 use crate::error::{Error, Result};
@@ -10,6 +11,9 @@ use crate::image_walk::ImageWalk;
 use crate::sealed::Sealed;
 use crate::segment_sums::SegmentSums;
 use crate::writer::Writer;
+
+/// How long the background lets others go first at a time.
+const MAKE_WAY: Duration = Duration::from_millis(1);
 
 /// How much to compact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +49,7 @@ impl Core {
     /// Compacts, in the calling thread.
     pub(crate) fn compact(&self, kind: Compact) -> Result<Compaction> {
         self.check_writable()?;
-        let _alone = lock(&self.compacting);
+        let _alone = self.lock_compacting();
         let start = self.env.monotonic_ns();
         // What died shortly before a crash is counted when the image is read in.
         let image = Arc::clone(&self.view.load().image);
@@ -63,7 +67,7 @@ impl Core {
         self.cool()?;
         let nanos = self.env.monotonic_ns().saturating_sub(start);
         self.counters.compacted(nanos);
-        done.seconds = std::time::Duration::from_nanos(nanos).as_secs_f64();
+        done.seconds = Duration::from_nanos(nanos).as_secs_f64();
         Ok(done)
     }
 
@@ -79,7 +83,14 @@ impl Core {
 
     /// Compacts in the background as long as it is worth the trouble.
     pub(crate) fn compact_in_background(&self) -> Result<()> {
-        let _alone = lock(&self.compacting);
+        let _alone = loop {
+            let alone = lock(&self.compacting);
+            if !self.is_compaction_asked() {
+                break alone;
+            }
+            drop(alone);
+            std::thread::sleep(MAKE_WAY);
+        };
         let start = self.env.monotonic_ns();
         let result = self.compact_while_worth(true);
         // Nobody waits for a compaction that has nothing to do.
@@ -87,6 +98,11 @@ impl Core {
         let result = result.and_then(|_| self.tidy());
         self.counters.compacted(self.env.monotonic_ns().saturating_sub(start));
         self.latch_unless_damage(result)
+    }
+
+    /// Somebody was told to compact and waits for whoever does.
+    pub(crate) fn is_compaction_asked(&self) -> bool {
+        self.compaction_asked.load(Ordering::Acquire) > 0
     }
 
     /// A record that cannot be read stays where it is; that is no reason to stop writing.
@@ -97,7 +113,10 @@ impl Core {
         }
     }
 
+    /// The background goes on as long as it is worth the trouble, or until somebody else wants to. Who was told to compact
+    /// takes what there is when it begins: beside a busy writer there would be no end to it.
     fn compact_while_worth(&self, is_background: bool) -> Result<Compaction> {
+        let newest = if is_background { u64::MAX } else { self.lock_keeper().next_seg_id };
         let mut done = Compaction::default();
         let mut is_renewed = false;
         loop {
@@ -107,8 +126,12 @@ impl Core {
             }
             let mut choice = self.choice();
             self.throttle.adjust(&choice);
+            if is_background && self.is_compaction_asked() {
+                return Ok(done);
+            }
             if !is_background {
                 choice.trifle = 0;
+                choice.candidates.retain(|one| one.sealed.entry.seg_id.get() < newest);
             }
             // Once, and again when something came of it: what is hidden for another reason stays so.
             if choice.wants_image() && !is_renewed {

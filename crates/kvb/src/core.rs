@@ -170,6 +170,8 @@ pub(crate) struct Core {
     pub(crate) moved_seg_id: AtomicU64,
     /// Held by whoever compacts.
     pub(crate) compacting: Mutex<()>,
+    /// How many wait for that who were told to compact. The background makes way for them.
+    pub(crate) compaction_asked: AtomicUsize,
     /// Background compaction should end.
     pub(crate) stop_compacting: AtomicBool,
     /// Set when compaction is worth it.
@@ -272,6 +274,15 @@ impl Core {
             self.compact_changed.notify_all();
         }
         result
+    }
+
+    /// Waits until nobody else compacts; ahead of the background, which may have something to do for as long as there are
+    /// commits.
+    pub(crate) fn lock_compacting(&self) -> MutexGuard<'_, ()> {
+        self.compaction_asked.fetch_add(1, Ordering::AcqRel);
+        let alone = lock(&self.compacting);
+        self.compaction_asked.fetch_sub(1, Ordering::AcqRel);
+        alone
     }
 
     pub(crate) fn lock_writer(&self) -> MutexGuard<'_, Writer> {

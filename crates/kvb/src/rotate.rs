@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::cipher::BucketKey;
-use crate::core::{Core, lock};
+use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::extent::Extent;
 use crate::format::segment::{Kind, SegmentHeader};
@@ -43,7 +43,7 @@ impl Core {
     pub(crate) fn rotate(&self, key_id: u64) -> Result<Rotation> {
         self.check_writable()?;
         let vault = self.log.vault().ok_or(Error::Invalid("the bucket is not encrypted"))?;
-        let _alone = lock(&self.compacting);
+        let _alone = self.lock_compacting();
         self.begin_rotation(vault, key_id)?;
         let mut done = Rotation::default();
         let result = self.rewrite_all(vault, &mut done);

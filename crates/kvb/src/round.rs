@@ -255,8 +255,9 @@ impl<'a> Round<'a> {
             Verdict::Move(record) => {
                 let len = record.header.record_len();
                 let is_full = |window: &Window<'_>| {
-                    !window.output.fits(self.core, len)
-                        || window.output.segment.count() >= OUTPUT_RECORDS_MAX
+                    let output = &window.output;
+                    let is_long = output.segment.count() >= OUTPUT_RECORDS_MAX;
+                    !output.is_empty() && (is_long || !output.fits(self.core, len))
                 };
                 if self.window.as_ref().is_some_and(is_full) {
                     self.close_window()?;
@@ -420,6 +421,10 @@ impl<'a> Round<'a> {
         let core = self.core;
         let Some(window) = &mut self.window else { return Ok(()) };
         if window.output.is_empty() {
+            // What it was opened for was replaced meanwhile.
+            core.drop_output(&window.output)?;
+            core.end_moving(None)?;
+            self.window = None;
             return Ok(());
         }
         let entry = core.finish_output(&mut window.output, false)?;

@@ -316,7 +316,7 @@ impl Segment {
         let used = data_page_count + meta_page_count;
         if used > self.extent.page_count {
             // Behind it is somebody else's.
-            return Err(Error::Invalid("a segment does not fit its extent"));
+            return Err(Error::Stopped("a segment does not fit its extent".to_owned()));
         }
 
         let write =

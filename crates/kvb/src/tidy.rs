@@ -63,7 +63,7 @@ impl Core {
         let mut is_renewed = false;
         // What is written from here on is for the next scan to ask about: else there would be no end to it beside a busy writer.
         let newest = self.position().seqno;
-        while !self.stop_compacting.load(Ordering::Acquire) {
+        while !self.stop_compacting.load(Ordering::Acquire) && !self.is_compaction_asked() {
             let (uncovered, victims) = self.levels_to_merge(newest)?;
             if victims.is_empty() && uncovered >= MERGE_MIN && !is_renewed {
                 is_renewed = true;

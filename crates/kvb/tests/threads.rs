@@ -23,7 +23,7 @@ use fastrand::Rng;
 use host::{
     Board, Disk, Fault, FileDisk, Keep, LockError, Mapping, MemoryDisk, Pin, SimDisk, SystemEnv,
 };
-use kvb::{Batch, Bucket, Durability, Error, Options};
+use kvb::{Batch, Bucket, Compact, Durability, Error, Options};
 
 /// Keys that one batch writes together.
 const WIDTH: u64 = 10;
@@ -660,5 +660,68 @@ fn commits_go_on_while_runs_are_folded_in() {
             }
         }
         assert!(folded > 0, "there was nothing to fold in");
+    });
+}
+
+/// Whoever asks for a compaction gets it, though the background has something to do for as long as others write.
+#[test]
+fn a_compaction_that_is_asked_for_is_done_beside_a_busy_writer() {
+    watch::within(LIMIT, "a_compaction_that_is_asked_for", || {
+        let memory = MemoryDisk::with_capacity(1 << 30);
+        let disk = SlowDisk { memory, pause: Duration::from_millis(2), syncs: Arc::default() };
+        let bucket = create(disk, options(Durability::Relaxed));
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Acquire) {
+                    bucket.put("key", [7; 200]).unwrap();
+                }
+            });
+            let kinds = [Compact::Full, Compact::Auto, Compact::LowSpace].iter().cycle().take(9);
+            let all: Vec<_> = kinds.map(|kind| bucket.compact(*kind)).collect();
+            done.store(true, Ordering::Release);
+            all.into_iter().for_each(|one| drop(one.unwrap()));
+        });
+    });
+}
+
+/// The last record that compaction was to move is replaced while the place for it is made, or at any other sync. The next
+/// compaction finds work all the same.
+#[test]
+fn compaction_goes_on_when_what_it_would_move_is_replaced_meanwhile() {
+    watch::within(LIMIT, "compaction_goes_on", || {
+        for number in 2..10 {
+            let syncs = Arc::new(Syncs::default());
+            let pause = Duration::from_millis(3);
+            let memory = MemoryDisk::with_capacity(64 << 20);
+            let disk = SlowDisk { memory, pause, syncs: Arc::clone(&syncs) };
+            let options = options(Durability::Relaxed).overlay_min(10_000);
+            let bucket = create(disk, options);
+            for index in 0..100_u64 {
+                bucket.put(index.to_be_bytes(), [7; 500]).unwrap();
+            }
+            bucket.compact(Compact::Full).unwrap();
+            for index in 1..100_u64 {
+                bucket.delete(index.to_be_bytes()).unwrap();
+            }
+            let due = syncs.count.load(Ordering::Relaxed) + number;
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    while syncs.count.load(Ordering::Relaxed) < due {
+                        thread::sleep(Duration::from_micros(100));
+                    }
+                    bucket.put(0_u64.to_be_bytes(), "another").unwrap();
+                });
+                bucket.compact(Compact::Auto).unwrap();
+                // Should there be fewer syncs.
+                syncs.count.fetch_add(number, Ordering::Relaxed);
+            });
+            for index in 0..600_u64 {
+                bucket.put((index % 100).to_be_bytes(), [7; 500]).unwrap();
+            }
+            bucket.compact(Compact::Full).unwrap();
+            let stats = bucket.stats().unwrap();
+            assert!(stats.segments <= 3, "replaced at sync {number}: {stats:?}");
+        }
     });
 }
