@@ -200,7 +200,9 @@ impl Keeper {
             }
         }
         let segments = u64::try_from(self.segments.len()).unwrap_or(u64::MAX) + pieces.ordinary;
-        let tables = 3 * geometry.pages(TABLE_ENTRY_MAX * segments + geometry.page_size);
+        let table = geometry.pages(TABLE_ENTRY_MAX * segments + geometry.page_size);
+        // A table may be cut from a free extent that was counted for a piece, which then has to go elsewhere.
+        let tables = 3 * if in_free > 0 { table.max(max) } else { table };
         let needed =
             pieces.ordinary.saturating_sub(in_free) * max + pieces.oversized_pages + tables;
         if self.space.raw_pages() >= needed { Ok(()) } else { self.grow(core, needed) }
