@@ -201,8 +201,8 @@ impl Keeper {
         }
         let segments = u64::try_from(self.segments.len()).unwrap_or(u64::MAX) + pieces.ordinary;
         let table = geometry.pages(TABLE_ENTRY_MAX * segments + geometry.page_size);
-        // A table may be cut from a free extent that was counted for a piece, which then has to go elsewhere.
-        let tables = 3 * if in_free > 0 { table.max(max) } else { table };
+        // A table, too, may be cut from a free extent that was counted for a piece, which then has to go elsewhere.
+        let tables = 3 * if in_free > 0 { table.next_multiple_of(max) } else { table };
         let needed =
             pieces.ordinary.saturating_sub(in_free) * max + pieces.oversized_pages + tables;
         if self.space.raw_pages() >= needed { Ok(()) } else { self.grow(core, needed) }

@@ -75,7 +75,8 @@ struct Demand {
 pub(crate) struct Pieces {
     /// Of the largest ordinary size.
     pub(crate) ordinary: u64,
-    /// Pages of all that hold a single record larger than that.
+    /// Pages of all that hold a single record larger than that, each as so many ordinary ones: cut from a free extent, it takes
+    /// the place of as many.
     pub(crate) oversized_pages: u64,
 }
 
@@ -530,7 +531,9 @@ impl Core {
                 if count == 0 || sealed_page_count(geometry, style, len + record, count + 1) > max {
                     (len, count) = (style.header_len(), 0);
                     match sealed_page_count(geometry, style, len + record, 1) {
-                        pages if pages > max => pieces.oversized_pages += pages,
+                        pages if pages > max => {
+                            pieces.oversized_pages += pages.next_multiple_of(max);
+                        }
                         _ => pieces.ordinary += 1,
                     }
                 }
