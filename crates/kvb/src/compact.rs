@@ -19,7 +19,7 @@ const MAKE_WAY: Duration = Duration::from_millis(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Compact {
-    /// Segments that are worth it, as the background does.
+    /// Segments that are worth it, as the background does, of those there are when it begins.
     Auto,
     /// Everything, into one run in key order. Needs as much free space as there is live data.
     Full,
