@@ -25,6 +25,7 @@ use crate::mount::{MountReport, Parts, named_extent, segment_extent, table_place
 use crate::options::Options;
 use crate::overlay::Overlay;
 use crate::page_set::PageSet;
+use crate::promise::Promise;
 use crate::queue::Queue;
 use crate::ring::Ring;
 use crate::sealed::{Hold, Sealed};
@@ -210,7 +211,7 @@ fn keeper(parts: &Parts, sealed: &[Arc<Sealed>], is_read_only: bool) -> Keeper {
         fresh: fresh.map(|entry| entry.start_page.get()).collect(),
         table,
         table_spare: None,
-        is_room_promised: false,
+        promise: Promise::default(),
         image_spare: None,
         is_spare_taken: false,
         warm: Warm::default(),

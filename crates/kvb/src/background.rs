@@ -52,7 +52,7 @@ impl Core {
         }
         let style = self.fixed.style();
         let least = sealed_page_count(self.geometry(), style, style.header_len() + first_len, 1);
-        let named = keeper.name_extent(self, least.max(self.fixed.segment_page_max), NAMED_LOG)?;
+        let named = keeper.name_piece(self, least.max(self.fixed.segment_page_max))?;
         keeper.checkpoint(self)?;
         Ok(named)
     }

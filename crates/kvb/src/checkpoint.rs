@@ -243,7 +243,7 @@ impl Keeper {
         let extent = match self.allot(core, pages) {
             Err(Error::NoSpace) => {
                 let spare = self.table_spare.take_if(|spare| spare.page_count >= pages);
-                spare.ok_or(Error::NoSpace)?
+                spare.or_else(|| self.promise.table(pages)).ok_or(Error::NoSpace)?
             }
             result => result?,
         };

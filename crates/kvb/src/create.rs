@@ -23,6 +23,7 @@ use crate::image::ImagePlace;
 use crate::keeper::Keeper;
 use crate::merge::image_head;
 use crate::options::{Compression, HashKind, Options};
+use crate::promise::Promise;
 use crate::room::no_space_or;
 use crate::space::Space;
 use crate::vault::{Keys, seal_index_page};
@@ -100,7 +101,7 @@ pub(crate) fn create(disk: &Arc<dyn Disk>, env: &Arc<dyn Env>, options: &Options
         fresh: Vec::new(),
         table: None,
         table_spare: None,
-        is_room_promised: false,
+        promise: Promise::default(),
         image_spare: None,
         is_spare_taken: false,
         warm: Warm::default(),

@@ -18,6 +18,7 @@ use crate::format::lineage::Lineage;
 use crate::format::roster::{NAMED_LOG, NamedExtent, SegmentEntry};
 use crate::image::{Image, ImagePlace};
 use crate::mount::named_extent;
+use crate::promise::Promise;
 use crate::room::Retired;
 use crate::sealed::{Hold, Sealed};
 use crate::space::Space;
@@ -77,8 +78,8 @@ pub(crate) struct Keeper {
     pub(crate) table: Option<TablePlace>,
     /// Room for the next table when the disk is full.
     pub(crate) table_spare: Option<Extent>,
-    /// A group larger than a segment is being written into room that was looked for before: nobody else may take it for later.
-    pub(crate) is_room_promised: bool,
+    /// Room set aside for a group larger than a segment.
+    pub(crate) promise: Promise,
     /// Room for the next image, mostly where the one before was. Its blocks are there, so that a merge neither waits for
     /// the disk to find some nor fails on a full one.
     pub(crate) image_spare: Option<Extent>,
@@ -147,10 +148,15 @@ impl Keeper {
         kind: u32,
     ) -> Result<NamedExtent> {
         let extent = self.allot(core, pages)?;
+        self.name(extent, kind)
+    }
+
+    /// Notes an extent to be named by the next checkpoint.
+    pub(crate) fn name(&mut self, extent: Extent, kind: u32) -> Result<NamedExtent> {
         let named = NamedExtent {
             start_page: U64::new(extent.start_page),
             seg_id: U64::new(self.next_seg_id),
-            page_count: U32::new(u32::try_from(pages).map_err(|_| Error::NoSpace)?),
+            page_count: U32::new(u32::try_from(extent.page_count).map_err(|_| Error::NoSpace)?),
             kind: U32::new(kind),
         };
         self.next_seg_id += 1;
@@ -179,14 +185,12 @@ impl Keeper {
                 freed.extend(self.register(core, segment)?);
             }
         }
-        if !self.is_room_promised {
-            // First of all what compaction begins with, without which a full disk would stay full.
-            self.keep_table_spare(core)?;
-            self.keep_image_spare(core)?;
-        }
+        // First of all what compaction begins with, without which a full disk would stay full.
+        self.keep_table_spare(core)?;
+        self.keep_image_spare(core)?;
         let mut fresh = Vec::new();
         let mut starved = false;
-        while !self.is_room_promised && ready + fresh.len() < RESERVE {
+        while ready + fresh.len() < RESERVE {
             match self.name_log_extent(core) {
                 Ok(named) => fresh.push(named),
                 Err(Error::NoSpace) => {
@@ -209,9 +213,7 @@ impl Keeper {
             supply.sealing.pop_front();
         }
         supply.reserve.extend(fresh);
-        if !self.is_room_promised {
-            supply.starved = starved;
-        }
+        supply.starved = starved;
         drop(supply);
         core.supply_changed.notify_all();
         Ok(())

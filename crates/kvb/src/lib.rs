@@ -88,6 +88,7 @@ mod overlay;
 mod overlay_loom;
 mod page_set;
 mod progress;
+mod promise;
 mod queue;
 mod reader;
 mod recover;

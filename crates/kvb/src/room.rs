@@ -23,7 +23,6 @@ use crate::keeper::Keeper;
 use crate::mount::named_extent;
 use crate::sealed::Sealed;
 use crate::segment::write_passive;
-use crate::writer::Pieces;
 
 /// Most a file grows at once, in bytes, beside what is asked for.
 const GROWTH_BYTES_MAX: u64 = 64 << 20;
@@ -105,7 +104,9 @@ impl Keeper {
         let overlaps = |other: Extent| {
             other.start_page < extent.end_page() && extent.start_page < other.end_page()
         };
-        segments.chain(named).chain(retired).chain(others).find(|(_, other)| overlaps(*other))
+        let promised = self.promise.iter().map(|extent| ("what is promised", extent));
+        let mut all = segments.chain(named).chain(retired).chain(others).chain(promised);
+        all.find(|(_, other)| overlaps(*other))
     }
 
     /// Free pages have no blocks; whoever writes there must not find out that the disk is full.
@@ -172,52 +173,20 @@ impl Keeper {
         reserved.map_err(no_space_or(doing))
     }
 
-    /// Makes sure that the pieces of a large group will find room, and the segment tables that registering them
-    /// takes.
-    pub(crate) fn secure_pieces(&mut self, core: &Core, pieces: Pieces) -> Result<()> {
-        match self.secure_pieces_once(core, pieces) {
-            Err(Error::NoSpace) if !self.warm.is_empty() => {
-                self.cool(core, 0)?;
-                self.secure_pieces_once(core, pieces)
-            }
-            result => result,
-        }
-    }
-
-    fn secure_pieces_once(&mut self, core: &Core, pieces: Pieces) -> Result<()> {
+    /// Pages of a segment table that has so many segments more than now.
+    pub(crate) fn table_pages(&self, core: &Core, more: usize) -> u64 {
         let geometry = core.geometry();
-        let max = core.fixed.segment_page_max;
-        let mut in_free = 0;
-        for extent in self.space.iter() {
-            let count = (extent.page_count / max).min(pieces.ordinary - in_free);
-            if count > 0 {
-                // Free pages have no blocks; whether the disk has them must be known now.
-                let at = geometry.paddr(extent.start_page);
-                core.disk
-                    .allocate(at, geometry.paddr(count * max))
-                    .map_err(no_space_or("reserve space"))?;
-                in_free += count;
-            }
-        }
-        let segments = u64::try_from(self.segments.len()).unwrap_or(u64::MAX) + pieces.ordinary;
-        let table = geometry.pages(TABLE_ENTRY_MAX * segments + geometry.page_size);
-        // A table, too, may be cut from a free extent that was counted for a piece, which then has to go elsewhere.
-        let tables = 3 * if in_free > 0 { table.next_multiple_of(max) } else { table };
-        let needed =
-            pieces.ordinary.saturating_sub(in_free) * max + pieces.oversized_pages + tables;
-        if self.space.raw_pages() >= needed { Ok(()) } else { self.grow(core, needed) }
+        let segments = u64::try_from(self.segments.len() + more).unwrap_or(u64::MAX);
+        geometry.pages(TABLE_ENTRY_MAX * segments + geometry.page_size)
     }
 
     /// Keeps room for a table somewhat longer than the next one.
     pub(crate) fn keep_table_spare(&mut self, core: &Core) -> Result<()> {
-        let segments = u64::try_from(self.segments.len()).unwrap_or(u64::MAX);
-        let geometry = core.geometry();
-        let pages = |segments| geometry.pages(TABLE_ENTRY_MAX * segments + geometry.page_size);
-        let needed = pages(segments + 16);
+        let needed = self.table_pages(core, 16);
         if self.table_spare.is_some_and(|spare| spare.page_count >= needed) {
             return Ok(());
         }
-        match self.allot(core, pages(2 * segments + 64)) {
+        match self.allot(core, self.table_pages(core, self.segments.len() + 64)) {
             Ok(extent) => {
                 if let Some(old) = self.table_spare.replace(extent) {
                     self.give_back(core, old)?;

@@ -70,16 +70,6 @@ struct Demand {
     is_big: bool,
 }
 
-/// The extents a group larger than a segment needs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pieces {
-    /// Of the largest ordinary size.
-    pub(crate) ordinary: u64,
-    /// Pages of all that hold a single record larger than that, each as so many ordinary ones: cut from a free extent, it takes
-    /// the place of as many.
-    pub(crate) oversized_pages: u64,
-}
-
 impl Writer {
     pub(crate) fn new(next_seqno: u64, ring: Ring) -> Writer {
         Writer {
@@ -118,16 +108,11 @@ impl Core {
             self.latch(result)
         });
         if demand.is_big {
-            self.end_promise();
+            // The group is what it is. What fails here stops the next one.
+            let ended = self.lock_keeper().end_promise(self);
+            let _ = self.latch(ended);
         }
         result
-    }
-
-    /// A group larger than a segment is written: the reserve may be filled again.
-    fn end_promise(&self) {
-        self.lock_keeper().is_room_promised = false;
-        self.lock_supply().drawn = true;
-        self.supply_changed.notify_all();
     }
 
     /// Only the one who holds the writer does this.
@@ -478,11 +463,8 @@ impl Core {
         let geometry = self.geometry();
         if demand.is_big {
             let pieces = self.pieces(batches)?;
-            let mut keeper = self.lock_keeper();
-            let result = keeper.secure_pieces(self, pieces);
-            keeper.is_room_promised = result.is_ok();
-            drop(keeper);
-            return self.latch(result);
+            let result = self.lock_keeper().promise(self, &pieces);
+            return self.room_or_compaction(result);
         }
         let in_active = writer.active.as_ref().is_some_and(|active| {
             let pages = active.sealed_pages_with(geometry, demand.bytes, demand.count);
@@ -494,7 +476,11 @@ impl Core {
         if in_active || self.lock_supply().has_extent(needed, demand.deletes_only) {
             return Ok(());
         }
-        let result = self.request_extent(needed, demand);
+        self.room_or_compaction(self.request_extent(needed, demand))
+    }
+
+    /// On a full disk compaction may find something.
+    fn room_or_compaction(&self, result: Result<()>) -> Result<()> {
         if matches!(result, Err(Error::NoSpace)) {
             self.ask_for_compaction();
         }
@@ -518,11 +504,11 @@ impl Core {
         Ok(())
     }
 
-    /// The extents that the pieces of a group larger than a segment will take.
-    fn pieces(&self, batches: &[Batch]) -> Result<Pieces> {
+    /// Pages of the extents that the pieces of a group larger than a segment will take.
+    fn pieces(&self, batches: &[Batch]) -> Result<Vec<u64>> {
         let geometry = self.geometry();
         let (max, style) = (self.fixed.segment_page_max, self.fixed.style());
-        let mut pieces = Pieces { ordinary: 0, oversized_pages: 0 };
+        let mut pieces = Vec::new();
         let (mut len, mut count) = (style.header_len(), 0);
         for batch in batches {
             let mut rest = batch.bytes.as_slice();
@@ -530,12 +516,7 @@ impl Core {
                 let record = record_len(rest)?;
                 if count == 0 || sealed_page_count(geometry, style, len + record, count + 1) > max {
                     (len, count) = (style.header_len(), 0);
-                    match sealed_page_count(geometry, style, len + record, 1) {
-                        pages if pages > max => {
-                            pieces.oversized_pages += pages.next_multiple_of(max);
-                        }
-                        _ => pieces.ordinary += 1,
-                    }
+                    pieces.push(sealed_page_count(geometry, style, len + record, 1).max(max));
                 }
                 len += record;
                 count += 1;

@@ -1005,6 +1005,78 @@ fn the_disk_fills_in_the_middle_of_a_large_batch() {
     assert!(refused > 5 && done > 5, "{refused} refused, {done} done: the steps miss the edge");
 }
 
+/// Of the room that a batch larger than a segment was let in for, nothing else may take any: neither one of its pieces more than was
+/// counted for it, nor segment tables, merges or compaction beside it.
+fn large_batches_on_full_disk(background: bool) {
+    let mut refused = 0;
+    let mut done = 0;
+    for (round, room) in (0..480_u64).map(|round| (round, round % 60)) {
+        let mut rng = Rng::with_seed(round / 60);
+        let disk = SimDisk::with_region(Vec::new(), 16 << 20);
+        let env = Arc::new(ManualEnv::new(1 << 60, 5));
+        let options = options(Durability::SyncOnce).background(background);
+        let bucket =
+            Bucket::create_on(Arc::new(disk.reopen()), env.clone(), options.clone()).unwrap();
+        let mut state = State::new();
+        // Free extents between what is live, each of two segments' size.
+        let gaps = rng.u32(3..8);
+        let each = (KEYS - gaps) / gaps;
+        for gap in 0..gaps {
+            bucket.put(key(gap), vec![1; 26_000]).unwrap();
+            for index in gaps + gap * each..gaps + (gap + 1) * each {
+                let value = vec![rng.u8(..); 2500];
+                bucket.put(key(index), &value).unwrap();
+                state.insert(key(index), value);
+            }
+        }
+        (0..gaps).for_each(|index| assert!(bucket.delete(key(index)).unwrap()));
+        bucket.compact(Compact::Auto).unwrap();
+        bucket.flush().unwrap();
+        let len = u64::try_from(disk.to_bytes().len()).unwrap();
+        disk.set_capacity(Some(len + room * 4096));
+        for number in 0..3 {
+            let mut batch = Batch::new();
+            let mut next = state.clone();
+            for index in 0..rng.u32(10..30) {
+                // Larger than a segment, or such that a segment holds only one.
+                let value = vec![rng.u8(..); if index < gaps { 13_000 } else { 6300 }];
+                batch.put(key(index), &value);
+                next.insert(key(index), value);
+            }
+            match bucket.commit(batch) {
+                Ok(()) => {
+                    done += 1;
+                    state = next;
+                }
+                Err(Error::NoSpace) => refused += 1,
+                Err(error) => panic!("round {round}, batch {number}: {error:?}"),
+            }
+            assert!(state_of(&bucket) == state, "round {round}, batch {number}");
+        }
+        bucket.close().unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let found = kvb::verify_on(
+            Arc::new(disk.reopen()),
+            Arc::<ManualEnv>::clone(&env),
+            options.clone(),
+            &mut |_| {},
+        );
+        assert!(found.unwrap().is_sound(), "round {round}");
+        let bucket = Bucket::open_on(Arc::new(disk.reopen()), env, options).unwrap();
+        assert!(state_of(&bucket) == state, "round {round}: opened again");
+    }
+    assert!(refused > 50 && done > 50, "{refused} refused, {done} done: the steps miss the edge");
+}
+
+#[test]
+fn a_large_batch_finds_all_its_room_on_a_full_disk_or_none() {
+    large_batches_on_full_disk(false);
+}
+
+#[test]
+fn a_large_batch_finds_all_its_room_beside_background_threads() {
+    watch::within(LIMIT, "a_large_batch_finds_all_its_room", || large_batches_on_full_disk(true));
+}
+
 /// A large record that has expired is copied once more if it hides an older one. On a full disk the copy may find less room
 /// than it needs in one place, and must not go on behind that.
 #[test]
