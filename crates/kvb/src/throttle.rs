@@ -1,9 +1,9 @@
 //! Slowing commits down when they make garbage faster than compaction takes it away.
 //!
-//! Up to [`EASY`] percent of the live bytes more than is worth a compaction segments may take without consequence. From
-//! there to [`HARD`] a commit waits an increasing part of the time in which compaction takes away as much as the commit adds, behind it more, and from
-//! [`STOP`] on as long as it may. A commit never waits longer than [`WAIT_MAX_NS`] for every [`WAIT_BYTES`] it begins, and
-//! waits before it takes any lock.
+//! Up to [`EASY`] thousandths of the live bytes more than is worth a compaction segments may take without consequence. At [`HARD`] a
+//! commit waits as long as compaction takes to take away as much as the commit adds, and in proportion before and behind it; from [`STOP`]
+//! on the wait grows [`STEEP`] times as fast. It goes by bytes: a small commit never pays for what large ones left. None waits longer
+//! than [`WAIT_MAX_NS`] for every [`WAIT_BYTES`] it begins, and all wait before they take any lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,12 +11,13 @@ use std::time::Duration;
 use crate::core::Core;
 use crate::victims::Choice;
 
-/// Bytes of segments per live byte, in percent, beyond what is worth a compaction, up to which nothing waits.
-const EASY: u64 = 4;
+/// Bytes of segments per live byte, in thousandths, beyond what is worth a compaction, up to which nothing waits.
+const EASY: u64 = 40;
 /// The same at which commits are as slow as compaction.
-const HARD: u64 = 9;
-/// The same from which on commits wait as long as they may.
-const STOP: u64 = 12;
+const HARD: u64 = 90;
+/// The same from which on they must not outrun it.
+const STOP: u64 = 120;
+const STEEP: u64 = 8;
 /// Longest wait of a commit of no more than [`WAIT_BYTES`].
 const WAIT_MAX_NS: u64 = 4_000_000;
 const WAIT_BYTES: u64 = 64 << 10;
@@ -88,13 +89,12 @@ impl Throttle {
         let ahead = self.ahead.fetch_add(bytes, Ordering::Relaxed);
         let space = self.space.load(Ordering::Relaxed).saturating_add(ahead);
         let worth = self.worth.load(Ordering::Relaxed);
-        let percent = (space.saturating_mul(100) / live).saturating_sub(worth);
+        let beyond = (space.saturating_mul(1000) / live).saturating_sub(10 * worth);
+        let weight =
+            beyond.saturating_sub(EASY) + (STEEP - 1).saturating_mul(beyond.saturating_sub(STOP));
+        let cost = self.cost.load(Ordering::Relaxed).saturating_mul(weight);
         let most = WAIT_MAX_NS.saturating_mul(1 + bytes / WAIT_BYTES);
-        if percent >= STOP {
-            return most;
-        }
-        let cost = self.cost.load(Ordering::Relaxed) * percent.saturating_sub(EASY) / (HARD - EASY);
-        cost.saturating_mul(bytes).min(most)
+        (cost.saturating_mul(bytes) / (HARD - EASY)).min(most)
     }
 }
 
