@@ -254,13 +254,11 @@ fn build_view(
         |sealed: &Arc<Sealed>| in_runs > LOAD_MAX || sealed.run(log, &parts.fixed).is_some();
     let mut layers = Vec::new();
     for sealed in &newer {
-        let run = LateRun::open(log, &parts.fixed, sealed).filter(|_| is_late(sealed));
-        layers.push(match run {
-            Some(run) => Layer::Run(run),
-            None => {
-                report.runs_rebuilt += 1;
-                Layer::Rescanned(Box::new(rescan(log, &parts.fixed, &sealed.entry)?))
-            }
+        layers.push(if is_late(sealed) {
+            Layer::Run(LateRun::new(&parts.fixed, sealed))
+        } else {
+            report.runs_rebuilt += 1;
+            Layer::Rescanned(Box::new(rescan(log, &parts.fixed, &sealed.entry)?))
         });
     }
     report.runs = u64::try_from(layers.len()).unwrap_or(u64::MAX);

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use crate::core::{Core, lock};
-use crate::error::{Error, Result, What};
+use crate::error::{Error, Result};
 use crate::format::roster::{NAMED_LOG, NamedExtent};
 use crate::image::Image;
 use crate::keeper::RESERVE;
@@ -235,12 +235,8 @@ impl Core {
         }
         let mut segments: Vec<_> = keeper.segments.values().map(|kept| &kept.sealed).collect();
         segments.sort_by_key(|sealed| std::cmp::Reverse(sealed.entry.base_seqno.get()));
-        let mut runs = Vec::with_capacity(segments.len());
-        for sealed in segments {
-            let run = LateRun::open(&self.log, &self.fixed, sealed);
-            let at = sealed.start(self.geometry());
-            runs.push(run.ok_or_else(|| Error::corrupt(What::Run, at))?);
-        }
+        let runs: Vec<_> =
+            segments.into_iter().map(|sealed| LateRun::new(&self.fixed, sealed)).collect();
         self.rebuilds.fetch_add(1, Ordering::AcqRel);
         let image = Arc::new(Image::void(self.geometry()));
         let damaged = Arc::clone(&self.view.load().image);

@@ -1,7 +1,7 @@
 //! The run of a segment that the image does not cover yet, when the bucket was just opened.
 //!
-//! Opening reads heads and filters only, or it would take the longer the more there is in runs. Entries are checked when
-//! a key may be among them for the first time, or when they are folded in. If they do not hold, the segment is read instead.
+//! Opening reads nothing of it, or it would take the longer the more runs there are. The filter is checked when the first key is looked
+//! for, the entries when a key may be among them, or when they are folded in. If they do not hold, the segment is read instead.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,7 +9,6 @@ use crate::core::Fixed;
 use crate::error::{Corrupt, Error, Result, What};
 use crate::format::filter;
 use crate::format::meta;
-use crate::format::run::RunEntry;
 use crate::log::Log;
 use crate::opened::Opened;
 use crate::overlay::DELETE_BIT;
@@ -22,8 +21,8 @@ use crate::walk::rescan;
 pub(crate) struct LateRun {
     sealed: Arc<Sealed>,
     fixed: Fixed,
-    filter_at: u64,
-    filter_len: usize,
+    /// Where its filter stands and how long it is, unless that or the head before it is damaged.
+    filter: OnceLock<Option<(u64, usize)>>,
     /// What the segment tells if the run does not hold, by slot hash, then by seqno.
     rescanned: OnceLock<std::result::Result<Vec<Change>, Corrupt>>,
 }
@@ -38,27 +37,30 @@ enum Entries<'a> {
 }
 
 impl LateRun {
-    /// Finds the run of a registered segment; `None` if its head or its filter is damaged.
-    pub(crate) fn open(log: &Log, fixed: &Fixed, sealed: &Arc<Sealed>) -> Option<LateRun> {
-        let (filter_at, filter_len) = if fixed.is_encrypted() {
-            // One MAC is for the whole run, so there is nothing to put off.
-            sealed.run(log, fixed)?.filter_place()
-        } else {
-            let side = SideData::load(log, fixed.geometry, fixed.uuid, &sealed.entry)?;
-            let (at, filter) = side.section(meta::SECTION_FILTER)?;
-            let count = usize::try_from(sealed.entry.record_count.get()).ok()?;
-            if side.len_of(meta::SECTION_RUN)? != count.checked_mul(RunEntry::SIZE)? {
-                return None;
-            }
-            (at, filter.len())
-        };
-        Some(LateRun {
+    /// The run of a registered segment.
+    pub(crate) fn new(fixed: &Fixed, sealed: &Arc<Sealed>) -> LateRun {
+        LateRun {
             sealed: Arc::clone(sealed),
             fixed: fixed.clone(),
-            filter_at,
-            filter_len,
+            filter: OnceLock::new(),
             rescanned: OnceLock::new(),
-        })
+        }
+    }
+
+    /// Asks the system for the head.
+    pub(crate) fn prefetch(&self, log: &Log) {
+        SideData::prefetch(log, self.fixed.geometry, &self.sealed.entry);
+    }
+
+    fn load_filter(&self, log: &Log) -> Option<(u64, usize)> {
+        let (fixed, entry) = (&self.fixed, &self.sealed.entry);
+        if fixed.is_encrypted() {
+            // One MAC is for the whole run, so there is nothing to put off.
+            return Some(self.sealed.run(log, fixed)?.filter_place());
+        }
+        let side = SideData::load(log, fixed.geometry, fixed.uuid, entry)?;
+        let (at, filter) = side.section(meta::SECTION_FILTER)?;
+        Some((at, filter.len()))
     }
 
     /// Records in the segment.
@@ -78,7 +80,8 @@ impl LateRun {
         hash: u64,
         key: &[u8],
     ) -> Result<Option<Opened<'a>>> {
-        let filter = log.bytes(self.filter_at, self.filter_len);
+        let filter = *self.filter.get_or_init(|| self.load_filter(log));
+        let filter = filter.and_then(|(at, len)| log.bytes(at, len));
         if filter.is_some_and(|bytes| !filter::may_contain(bytes, hash)) {
             return Ok(None);
         }

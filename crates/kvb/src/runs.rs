@@ -38,6 +38,7 @@ pub(crate) struct Run {
 
 /// What stands in the extent behind a registered segment.
 pub(crate) struct SideData<'a> {
+    log: &'a Log,
     at: u64,
     extent: &'a [u8],
     meta: Meta,
@@ -46,7 +47,13 @@ pub(crate) struct SideData<'a> {
 }
 
 impl<'a> SideData<'a> {
-    /// The side data of a registered segment; `None` if it is damaged.
+    /// Asks the system for the head, for those who are about to read many.
+    pub(crate) fn prefetch(log: &Log, geometry: Geometry, entry: &SegmentEntry) {
+        let page = entry.start_page.get() + u64::from(entry.data_page_count.get());
+        log.prefetch(geometry.paddr(page), geometry.page_len());
+    }
+
+    /// The head of a registered segment's side data; `None` if it is damaged.
     pub(crate) fn load(
         log: &'a Log,
         geometry: Geometry,
@@ -59,8 +66,6 @@ impl<'a> SideData<'a> {
         );
         let at = geometry.paddr(side.start_page);
         let len = usize::try_from(geometry.paddr(side.page_count)).ok()?;
-        // All of it is about to be read, whoever may have told the system that nothing is read in order.
-        log.prefetch(at, len);
         let extent = log.bytes(at, len)?;
         let meta = Meta::decode(extent, meta::KIND_SIDE, uuid)?;
         let is_own = meta.head.id.get() == entry.seg_id.get()
@@ -74,7 +79,7 @@ impl<'a> SideData<'a> {
             }
             None => None,
         };
-        let side = SideData { at, extent, meta, key };
+        let side = SideData { log, at, extent, meta, key };
         (is_own && side.is_vouched_for(0, side.meta.head.as_bytes())).then_some(side)
     }
 
@@ -90,18 +95,15 @@ impl<'a> SideData<'a> {
         self.bytes_of(kind).filter(|(_, bytes)| self.is_vouched_for(kind, bytes))
     }
 
-    /// How long a section says it is.
-    pub(crate) fn len_of(&self, kind: u32) -> Option<usize> {
-        usize::try_from(self.meta.section(kind)?.length.get()).ok()
-    }
-
     fn bytes_of(&self, kind: u32) -> Option<(u64, &'a [u8])> {
         let section = self.meta.section(kind)?;
         let offset = usize::try_from(section.offset.get()).ok()?;
         let len = usize::try_from(section.length.get()).ok()?;
         let bytes = self.extent.get(offset..offset.checked_add(len)?)?;
-        (crate::format::crc(bytes) == section.crc32c.get())
-            .then_some((self.at + section.offset.get(), bytes))
+        let at = self.at + section.offset.get();
+        // All of it is about to be read, whoever may have told the system that nothing is read in order.
+        self.log.prefetch(at, len);
+        (crate::format::crc(bytes) == section.crc32c.get()).then_some((at, bytes))
     }
 }
 
