@@ -288,7 +288,7 @@ const LIMITS: &[(&str, &str)] = &[
     ),
     (
         "open",
-        "starting threads, reading the table of segments and the filters of runs that no image has yet",
+        "starting threads, reading the table of segments, a checkpoint",
     ),
     (
         "durable put with work in the background",

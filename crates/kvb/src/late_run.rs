@@ -47,9 +47,14 @@ impl LateRun {
         }
     }
 
-    /// Asks the system for the head.
-    pub(crate) fn prefetch(&self, log: &Log) {
-        SideData::prefetch(log, self.fixed.geometry, &self.sealed.entry);
+    /// Asks the system for what the first lookup needs of all runs, unless there was one: it goes through all of them.
+    #[inline]
+    pub(crate) fn prefetch_first(runs: &[LateRun], log: &Log) {
+        if runs.first().is_some_and(|run| run.filter.get().is_none()) {
+            for run in runs {
+                SideData::prefetch(log, run.fixed.geometry, &run.sealed.entry);
+            }
+        }
     }
 
     fn load_filter(&self, log: &Log) -> Option<(u64, usize)> {

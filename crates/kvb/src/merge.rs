@@ -90,7 +90,6 @@ impl Core {
                     active.hold(&sealed.hold, sealed.start(self.geometry()));
                 }
             }
-            view.runs.iter().for_each(|run| run.prefetch(&self.log));
             for run in view.runs.iter() {
                 let changes = run.in_log_order(&self.log)?;
                 for slice in changes.rchunks(FOLD_SLICE) {

@@ -47,10 +47,16 @@ pub(crate) struct SideData<'a> {
 }
 
 impl<'a> SideData<'a> {
-    /// Asks the system for the head, for those who are about to read many.
+    /// Asks the system for the head and for where the filter mostly is, for those who are about to read many.
     pub(crate) fn prefetch(log: &Log, geometry: Geometry, entry: &SegmentEntry) {
         let page = entry.start_page.get() + u64::from(entry.data_page_count.get());
-        log.prefetch(geometry.paddr(page), geometry.page_len());
+        let at = geometry.paddr(page);
+        log.prefetch(at, geometry.page_len());
+        let records = u64::from(entry.record_count.get());
+        let words = usize::try_from(filter::word_count(records)).unwrap_or(0);
+        let run = records * u64::try_from(RunEntry::SIZE).expect("16");
+        // Behind the heads of three sections: run, filter, directory.
+        log.prefetch(at + run, meta::body_offset(3) + words * size_of::<u64>());
     }
 
     /// The head of a registered segment's side data; `None` if it is damaged.

@@ -144,6 +144,7 @@ impl View {
                 break;
             }
         }
+        LateRun::prefetch_first(&self.runs, log);
         for run in self.runs.iter() {
             if let Some(record) = run.find(log, hash, key)? {
                 consider(record);
