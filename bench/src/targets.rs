@@ -286,10 +286,7 @@ const LIMITS: &[(&str, &str)] = &[
         "prefix scans after compaction",
         "finding the start: a checked record at each step of the search, and taking the snapshot",
     ),
-    (
-        "open",
-        "starting threads, reading the table of segments, a checkpoint",
-    ),
+    ("open", "starting threads, reading the table of segments, a checkpoint"),
     (
         "durable put with work in the background",
         "syncs that carry up to 4 MiB of somebody else's pages, and three threads more on two cores",
