@@ -274,7 +274,10 @@ const LIMITS: &[(&str, &str)] = &[
         "durable puts of many writers",
         "two cores that switch between the threads, two or three microseconds a put",
     ),
-    ("values of 1 KiB", "copies to the page cache; at the end of the load the device"),
+    (
+        "values of 1 KiB",
+        "copies to the page cache, which the floor has, too, and is hardly faster; at the end of the load the device",
+    ),
     (
         "values of 64 KiB",
         "copies to the page cache; gets lend what is mapped, after one check per open, which is on the clock here: two threads on what \
