@@ -44,6 +44,16 @@ impl Part {
         Some(self.start + self.order.place(log, index)?.offset())
     }
 
+    /// True if its first and its last record can be read. Otherwise nobody can tell what it follows: behind a part that it overlaps, a
+    /// damaged record would be met too late to hide older ones of its key.
+    fn has_ends(&self, log: &Log) -> bool {
+        let is_sound = |index: Option<usize>| {
+            let paddr = index.and_then(|index| self.paddr(log, index));
+            paddr.is_some_and(|paddr| log.try_record(paddr).is_some())
+        };
+        is_sound(Some(0)) && is_sound(self.order.len().checked_sub(1))
+    }
+
     /// Where the first record is whose key can be read.
     fn first(&self, log: &Log) -> Option<u64> {
         let paddrs = (0..self.order.len()).filter_map(|index| self.paddr(log, index));
@@ -96,7 +106,7 @@ impl Level {
             if part.order.len() == 0 && part.order.lost().is_empty() {
                 continue;
             }
-            if segment.is_moved() {
+            if segment.is_moved() && part.has_ends(log) {
                 moved.push(part);
             } else {
                 levels.push(Level::of(part));
