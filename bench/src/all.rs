@@ -1,17 +1,21 @@
 //! Suites one after the other, each written as soon as it is done.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::compare::Comparison;
+use crate::ledger::{Ledger, Rounds};
 use crate::suite::{self, Stores, Suite, Work};
 use crate::workload::{Plan, gets};
-use crate::{USAGE, document, engines, help, ledger, results, split};
+use crate::{USAGE, document, engines, help, results, split};
 
 /// What `quick` divides sizes by, and how long it measures what is measured for a time.
 const QUICK_PART: usize = 20;
 const QUICK_SECONDS: u64 = 2;
+/// What part of a round's time it takes: not everything shrinks with the sizes.
+const QUICK_TIME: f64 = 0.2;
 
 /// What is to be run, and where to.
 pub struct All {
@@ -75,16 +79,20 @@ impl All {
         let existed = self.dir.exists();
         std::fs::create_dir_all(&self.dir)?;
         let mut failed = Vec::new();
+        let begin = Instant::now();
+        let total: f64 = self.suites.iter().map(|suite| self.minutes(suite)).sum();
+        eprintln!("{} suites, about {total:.0} min in all", self.suites.len());
         for suite in &self.suites {
-            eprintln!("suite {}", suite.name);
+            eprintln!("suite {}, about {:.0} min", suite.name, self.minutes(suite));
+            let start = Instant::now();
             let path = self.out.join(format!("{}.json", suite.name));
             let done = match &suite.work {
                 Work::Stores(stores) => self.stores(stores, &path),
-                Work::Ledger(ledger) => {
-                    let quick = if self.is_quick { ledger.quick } else { &[] };
-                    ledger::run(suite.name, quick, self.engines.as_deref(), &self.dir, &path)
-                }
+                Work::Ledger(ledger) => self.ledger(ledger, &path),
             };
+            let minutes = |since: Instant| since.elapsed().as_secs_f64() / 60.0;
+            let (took, all) = (minutes(start), minutes(begin));
+            eprintln!("suite {} took {took:.1} min, all so far {all:.0} min", suite.name);
             if let Err(error) = done {
                 eprintln!("    FAILED: {error:#}");
                 failed.push(suite.name);
@@ -96,6 +104,22 @@ impl All {
         document::write(&self.out, self.readme.as_deref())?;
         ensure!(failed.is_empty(), "suites that failed: {}", failed.join(", "));
         Ok(())
+    }
+
+    /// About how long a suite takes, on a machine like the one that the numbers of minutes are from.
+    fn minutes(&self, suite: &Suite) -> f64 {
+        match self.is_quick {
+            true => suite.minutes() * QUICK_TIME,
+            false => suite.minutes() * self.rounds.unwrap_or(suite.rounds()) as f64,
+        }
+    }
+
+    fn ledger(&self, ledger: &'static Ledger, path: &Path) -> Result<()> {
+        let mut rounds = Rounds::new(ledger, self.is_quick);
+        rounds.dir.clone_from(&self.dir);
+        rounds.engines.clone_from(&self.engines);
+        rounds.rounds = self.rounds.unwrap_or(rounds.rounds);
+        results::write_json(path, &rounds.run()?)
     }
 
     fn stores(&self, stores: &Stores, path: &Path) -> Result<()> {

@@ -17,9 +17,16 @@ const CHARTS: &[(&str, &str, &[&str])] = &[
     (
         "writes.svg",
         "Writing",
-        &["load_sync_per_s", "put_p50_us", "writers8_per_s", "writers32_per_s", "block_per_s"],
+        &[
+            "load_sync_per_s",
+            "load_rest_s",
+            "put_p50_us",
+            "writers8_per_s",
+            "writers32_per_s",
+            "block_per_s",
+        ],
     ),
-    ("reads.svg", "Reading", &["get_per_s", "get2_per_s", "miss_per_s"]),
+    ("reads.svg", "Reading", &["get_per_s", "get2_per_s", "miss_per_s", "miss2_per_s"]),
     (
         "scans.svg",
         "Scanning",
@@ -38,7 +45,14 @@ const CHARTS: &[(&str, &str, &[&str])] = &[
     (
         "churn.svg",
         "Under churn",
-        &["churn_per_s", "churn_p99_us", "churn_p999_us", "churn_scan_per_s", "churn_device"],
+        &[
+            "churn_per_s",
+            "churn_p99_us",
+            "churn_p999_us",
+            "churn_scan_per_s",
+            "churn_device",
+            "churn_anon_max_mb",
+        ],
     ),
     (
         "busy.svg",
@@ -61,7 +75,7 @@ const CHARTS: &[(&str, &str, &[&str])] = &[
 ];
 
 /// What every workload measures: a chart of nothing else is not drawn.
-const ALWAYS: &[&str] = &["load_sync_per_s", "disk_load_mb"];
+const ALWAYS: &[&str] = &["load_sync_per_s", "load_rest_s", "disk_load_mb"];
 
 /// What is drawn of each ledger: the name of a figure, and which way it is good.
 const LEDGERS: &[(&str, &[(&str, Better)])] = &[
@@ -115,7 +129,7 @@ struct Panel {
 impl Panel {
     fn new(results: &[Results], name: &str) -> Option<Self> {
         let measure = measure::find(name)?;
-        let bar = |results: &Results| Some((results.engine.clone(), results.median(measure)?));
+        let bar = |results: &Results| Some((results.engine.clone(), results.figure(measure)?));
         let bars: Vec<(String, f64)> = results.iter().filter_map(bar).collect();
         (!bars.is_empty()).then_some(Self { title: measure.title, better: measure.better, bars })
     }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -36,47 +37,67 @@ impl Comparison {
         // Taken first: afterwards the load is our own.
         let machine = machine::description();
         machine::touch_memory()?;
+        let begin = Instant::now();
         let existed = plan.dir.exists();
-        let new = |engine: &String| Results { engine: engine.clone(), rounds: Vec::new() };
-        let mut all: Vec<Results> = self.engines.iter().map(new).collect();
+        std::fs::create_dir_all(&plan.dir)?;
+        let file_system = machine::file_system(&plan.dir);
         let mut failures = Vec::new();
-        let count = all.len();
-        for round in 0..self.rounds {
-            for position in 0..count {
-                // Each round begins with another engine, so nobody always follows the same one.
-                let results = &mut all[(position + round) % count];
-                eprintln!("round {} of {}: {}", round + 1, self.rounds, results.engine);
-                let outcome = self.measure(&results.engine, round);
-                if let Some(failure) = outcome.failure {
-                    let failure = format!("{}, round {}: {failure}", results.engine, round + 1);
-                    eprintln!("    FAILED: {failure}");
-                    failures.push(failure);
-                }
-                results.rounds.push(outcome.measures);
+        let workloads = self.possible(&mut failures);
+        // No workload at all means the load alone, but not if what was wanted cannot be done.
+        let is_idle = workloads.is_empty() && !plan.workloads.is_empty();
+        let rounds = if is_idle { 0 } else { self.rounds };
+        let mut results: Vec<Results> =
+            self.engines.iter().map(|engine| Results::new(engine)).collect();
+        for (round, engine) in turns(rounds, results.len()) {
+            let results = &mut results[engine];
+            eprintln!("round {} of {rounds}: {}", round + 1, results.engine);
+            let outcome = self.measure(&results.engine, &workloads, round);
+            if let Some(failure) = outcome.failure {
+                let failure = format!("{}, round {}: {failure}", results.engine, round + 1);
+                eprintln!("    FAILED: {failure}");
+                failures.push(failure);
             }
+            results.rounds.push(outcome.measures);
         }
-        if !existed && plan.dir.exists() {
+        if !existed {
             std::fs::remove_dir_all(&plan.dir)?;
         }
         let config = json!({
-            "machine": machine, "versions": machine::versions(), "keys": plan.keys,
+            "machine": machine, "file_system": file_system, "rustc": machine::rustc(),
+            "versions": machine::versions(), "cache": plan.cache, "keys": plan.keys,
             "value": plan.value, "rounds": self.rounds, "puts": plan.puts, "blocks": plan.blocks,
             "gets": plan.gets, "churn": plan.churn, "churn_batch": plan.churn_batch,
             "seconds": plan.seconds, "workloads": plan.workloads, "failures": failures,
+            "took_s": begin.elapsed().as_secs_f64(),
         });
-        Ok(Set { config, results: all })
+        Ok(Set { config, results })
+    }
+
+    /// The workloads that can run here. What cannot is said once, and not for every engine.
+    fn possible(&self, failures: &mut Vec<String>) -> Vec<String> {
+        let mut workloads = self.plan.workloads.clone();
+        if workloads.iter().any(|name| name == LIMITED)
+            && let Err(error) = Group::new(self.cgroup.as_deref(), LIMIT_MIN)
+        {
+            let failure =
+                format!("{LIMITED} is left out, for no memory group can be made: {error:#}");
+            eprintln!("    FAILED: {failure}");
+            failures.push(failure);
+            workloads.retain(|name| name != LIMITED);
+        }
+        workloads
     }
 
     /// Measures one engine once: what needs little memory in a process apart from the rest.
-    fn measure(&self, engine: &str, round: usize) -> Outcome {
+    fn measure(&self, engine: &str, workloads: &[String], round: usize) -> Outcome {
         let plan = Plan {
             engine: engine.to_owned(),
             dir: self.plan.dir.join(format!("{engine}-{round}")),
             seed: self.plan.seed + round as u64,
             ..self.plan.clone()
         };
-        let all = plan.workloads.clone();
-        let (limited, usual): (Vec<_>, Vec<_>) = all.into_iter().partition(|name| name == LIMITED);
+        let all = workloads.iter().cloned();
+        let (limited, usual): (Vec<_>, Vec<_>) = all.partition(|name| name == LIMITED);
         let mut outcome = Outcome { measures: Measures::new(), failure: None };
         if !usual.is_empty() || limited.is_empty() {
             outcome = or_failure(run(&Plan { workloads: usual, ..plan.clone() }, None));
@@ -97,17 +118,17 @@ impl Comparison {
     fn measure_limited(&self, plan: &Plan) -> Result<Outcome> {
         let data = (plan.keys * (KEY_LEN + plan.value)) as u64;
         let limit = (data / 2).max(LIMIT_MIN);
-        let group = match Group::new(self.cgroup.as_deref(), limit) {
-            Ok(group) => group,
-            Err(error) => {
-                eprintln!("    no memory group can be made, so {LIMITED} is left out: {error:#}");
-                return Ok(Outcome { measures: Measures::new(), failure: None });
-            }
-        };
+        let group = Group::new(self.cgroup.as_deref(), limit).context(LIMITED)?;
         let cache = usize::try_from(limit / CACHE_PART)?.min(engine::CACHE_BYTES);
         // A process that is killed here most likely wanted more memory.
         run(&Plan { cache, ..plan.clone() }, Some(&group.door())).context(LIMITED)
     }
+}
+
+/// The number of the round and that of who is measured in it, in order. Each round begins with another, so that nobody
+/// always follows the same one.
+pub fn turns(rounds: usize, count: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..rounds).flat_map(move |round| (0..count).map(move |at| (round, (at + round) % count)))
 }
 
 fn or_failure(outcome: Result<Outcome>) -> Outcome {

@@ -4,10 +4,11 @@ use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use serde_json::Value;
 
 use crate::chart;
 use crate::headline;
-use crate::ledger::{self, Figures};
+use crate::ledger::{self, Figures, Found as Ledger};
 use crate::measure::{self, Measure};
 use crate::report::{self, head, short};
 use crate::results::{self, Set};
@@ -28,10 +29,20 @@ const GROWING: &[&str] = &[
 /// Charts, by file name.
 type Charts = Vec<(String, String)>;
 
-/// A suite that was run: the sets of one on stores, or the figures of a ledger.
+/// A suite that was run: the sets of one on stores, or a ledger.
 pub enum Found {
     Sets(Vec<Set>),
-    Figures(Vec<Figures>),
+    Ledger(Ledger),
+}
+
+impl Found {
+    /// How it was measured, for each set.
+    fn configs(&self) -> Vec<&Value> {
+        match self {
+            Found::Sets(sets) => sets.iter().map(|set| &set.config).collect(),
+            Found::Ledger(ledger) => vec![&ledger.config],
+        }
+    }
 }
 
 /// Reads all suites in `out`, and writes the report and the charts there, and the table of a README.
@@ -42,22 +53,18 @@ pub fn write(out: &Path, readme: Option<&Path>) -> Result<()> {
         if path.exists() {
             let read = match suite.work {
                 Work::Stores(_) => results::read_sets(&path).map(Found::Sets),
-                Work::Ledger(_) => ledger::read(&path).map(Found::Figures),
+                Work::Ledger(_) => ledger::read(&path).map(Found::Ledger),
             };
             found.push((suite, read.with_context(|| path.display().to_string())?));
         }
     }
     let mut text = String::from("# Results\n\n");
-    let sets = found.iter().flat_map(|(_, found)| match found {
-        Found::Sets(sets) => sets.as_slice(),
-        Found::Figures(_) => &[],
-    });
-    text.push_str(&machines(sets));
+    text.push_str(&machines(found.iter().flat_map(|(_, found)| found.configs())));
     for (suite, found) in &found {
         let (part, charts) = match found {
             Found::Sets(sets) if suite.name == GROWTH => growth(suite, sets),
             Found::Sets(sets) => stores(suite, sets),
-            Found::Figures(figures) => ledger(suite, figures),
+            Found::Ledger(found) => ledger(suite, found),
         };
         let _ = writeln!(text, "## {}\n\n{part}", suite.title);
         for (file, chart) in charts {
@@ -69,7 +76,7 @@ pub fn write(out: &Path, readme: Option<&Path>) -> Result<()> {
         let (_, found) = found.iter().find(|(suite, _)| suite.name == name)?;
         match found {
             Found::Sets(sets) => Some(sets.as_slice()),
-            Found::Figures(_) => None,
+            Found::Ledger(_) => None,
         }
     };
     let _ = write!(text, "## Targets\n\n{}", targets::table(find));
@@ -80,13 +87,15 @@ pub fn write(out: &Path, readme: Option<&Path>) -> Result<()> {
     readme.map_or(Ok(()), |readme| headline::write(readme, find))
 }
 
-/// Every machine and every list of versions that is named.
-fn machines<'a>(sets: impl Iterator<Item = &'a Set>) -> String {
+/// Every machine, compiler and list of versions that is named.
+fn machines<'a>(configs: impl Iterator<Item = &'a Value>) -> String {
     let mut lines: Vec<String> = Vec::new();
-    for set in sets {
-        let machine = set.text("machine");
+    for config in configs.filter(|config| !config.is_null()) {
+        let text = |name: &str| config[name].as_str().unwrap_or("?");
+        let machine = text("machine");
         let machine = machine.split_once(", load ").map_or(machine, |(machine, _)| machine);
-        let line = format!("Machine: {machine}\n\nEngines: {}\n\n", set.text("versions"));
+        let (disk, rustc, versions) = (text("file_system"), text("rustc"), text("versions"));
+        let line = format!("Machine: {machine}; {disk}; {rustc}\n\nEngines: {versions}\n\n");
         if !lines.contains(&line) {
             lines.push(line);
         }
@@ -94,16 +103,17 @@ fn machines<'a>(sets: impl Iterator<Item = &'a Set>) -> String {
     lines.concat()
 }
 
-/// The load of the machine before a set was measured.
-fn load(set: &Set) -> &str {
-    set.text("machine").split_once(", load ").map_or("?", |(_, load)| load)
+/// The load of the machine before something was measured.
+fn load(config: &Value) -> &str {
+    let machine = config["machine"].as_str().unwrap_or_default();
+    machine.split_once(", load ").map_or("?", |(_, load)| load)
 }
 
 fn stores(suite: &Suite, sets: &[Set]) -> (String, Charts) {
     let mut text = String::new();
     let mut charts = Vec::new();
     for set in sets {
-        let _ = write!(text, "Load before: {}. {}", load(set), report::whole(set));
+        let _ = write!(text, "Load before: {}. {}", load(&set.config), report::whole(set));
         let name = |(file, chart)| (format!("{}-{file}", suite.name), chart);
         charts.extend(chart::all(&set.results).into_iter().map(name));
     }
@@ -114,7 +124,7 @@ fn stores(suite: &Suite, sets: &[Set]) -> (String, Charts) {
 fn growth(suite: &Suite, sets: &[Set]) -> (String, Charts) {
     let mut text = String::new();
     for set in sets {
-        let _ = writeln!(text, "Load before: {}. {}\n", load(set), report::settings(set));
+        let _ = writeln!(text, "Load before: {}. {}\n", load(&set.config), report::settings(set));
         for failure in set.failures() {
             let _ = writeln!(text, "**Failed:** {failure}\n");
         }
@@ -150,29 +160,52 @@ fn lines<'a>(sets: &'a [Set], measure: &Measure) -> Vec<(&'a str, Vec<Option<f64
         }
     }
     let line = |engine: &'a str| {
-        let values = sets.iter().map(|set| set.median(engine, measure.name)).collect();
+        let values = sets.iter().map(|set| set.figure(engine, measure.name)).collect();
         (engine, values)
     };
     let has_any = |(_, values): &(&str, Vec<Option<f64>>)| values.iter().any(Option::is_some);
     engines.into_iter().map(line).filter(has_any).collect()
 }
 
-/// A table of all figures, with a column for each engine.
-fn ledger(suite: &Suite, all: &[Figures]) -> (String, Charts) {
-    let Some(first) = all.first() else {
-        return ("Nothing was measured.\n".to_owned(), Vec::new());
+fn ledger(suite: &Suite, found: &Ledger) -> (String, Charts) {
+    let chart = chart::ledger(suite.name, suite.title, &found.engines);
+    let charts = chart.map(|chart| (format!("{}.svg", suite.name), chart));
+    (ledger_table(found), charts.into_iter().collect())
+}
+
+/// How it was measured, what failed, and a table of all figures with a column for each engine.
+pub fn ledger_table(found: &Ledger) -> String {
+    let config = &found.config;
+    let mut text = String::new();
+    if let Some(rounds) = config["rounds"].as_u64() {
+        let cache = config["cache"].as_u64().unwrap_or(0) >> 20;
+        let _ = writeln!(
+            text,
+            "Load before: {}. Caches of {cache} MiB, rounds: {rounds}{}.\n",
+            load(config),
+            report::took(config)
+        );
+    }
+    for failure in config["failures"].as_array().into_iter().flatten() {
+        let _ = writeln!(text, "**Failed:** {}\n", failure.as_str().unwrap_or("?"));
+    }
+    let Some(first) = found.engines.first() else {
+        text.push_str("Nothing was measured.\n");
+        return text;
     };
     let (what, size) = &first.size;
-    let engines: Vec<&str> = all.iter().map(|figures| figures.engine.as_str()).collect();
-    let mut text = head(&format!("{} {what}", count(*size)), &engines);
-    for (name, _) in &first.figures {
-        let shown = |figures: &Figures| figures.get(name).map_or("-".to_owned(), short);
-        let cells: Vec<String> = all.iter().map(shown).collect();
+    let engines: Vec<&str> = found.engines.iter().map(|of| of.engine.as_str()).collect();
+    let title = format!("{} {what}: median, or max of the slowest (spread)", count(*size));
+    text.push_str(&head(&title, &engines));
+    for name in first.names() {
+        let shown = |of: &Figures| match of.get(name) {
+            Some(figure) => report::spread(figure, of.samples(name)),
+            None => "-".to_owned(),
+        };
+        let cells: Vec<String> = found.engines.iter().map(shown).collect();
         let _ = writeln!(text, "| {name} | {} |", cells.join(" | "));
     }
-    let chart = chart::ledger(suite.name, suite.title, all);
-    let charts = chart.map(|chart| (format!("{}.svg", suite.name), chart));
-    (text, charts.into_iter().collect())
+    text
 }
 
 /// A count as people say it.

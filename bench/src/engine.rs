@@ -29,6 +29,19 @@ pub fn cache_bytes() -> usize {
     CACHE.load(Ordering::Relaxed)
 }
 
+/// How many keys there will be.
+static KEYS: AtomicUsize = AtomicUsize::new(0);
+
+/// Says how many keys there will be, once, before an engine is opened.
+pub fn set_expected_keys(keys: usize) {
+    KEYS.store(keys, Ordering::Relaxed);
+}
+
+/// How many keys there will be, for engines that can make room for them beforehand.
+pub fn expected_keys() -> usize {
+    KEYS.load(Ordering::Relaxed)
+}
+
 /// Whether reads will be of what is not in memory.
 static COLD: AtomicBool = AtomicBool::new(false);
 
@@ -54,6 +67,17 @@ pub struct Space {
     pub logged: u64,
     /// Bytes of records that compaction wrote since then.
     pub moved: u64,
+    /// Checkpoints ever written.
+    pub checkpoints: u64,
+}
+
+impl Space {
+    /// What is left of the `disk` that a store takes without the index image and the room that is kept for the next
+    /// one, which is as large: all segments, whatever waits to be given back or is kept for what is written next, and
+    /// the little that belongs to nobody.
+    pub fn without_index(&self, disk: u64) -> u64 {
+        disk.saturating_sub(2 * self.image)
+    }
 }
 
 /// Why a store is opened; some engines choose their sync settings at open.
@@ -83,8 +107,8 @@ pub trait Engine: Sized + Send + Sync {
     /// Writes one batch without waiting for the disk.
     fn load(&self, records: &[Record]) -> Result<()>;
 
-    /// Makes everything loaded durable and switches to durable commits.
-    fn finish_load(&self) -> Result<()>;
+    /// Makes everything loaded durable, and comes back open for durable commits.
+    fn finish_load(self, dir: &Path) -> Result<Self>;
 
     /// Writes one record and waits until it is durable.
     fn put(&self, record: &Record) -> Result<()>;

@@ -88,7 +88,7 @@ fn table<'a>(find: impl Fn(&str) -> Option<&'a Found>) -> String {
     for (suite, name, better, title) in ROWS {
         let row = match find(suite) {
             Some(Found::Sets(sets)) => sets.first().and_then(|set| measured(set, name)),
-            Some(Found::Figures(all)) => figured(all, name, *better),
+            Some(Found::Ledger(ledger)) => figured(&ledger.engines, name, *better),
             None => None,
         };
         let Some((ours, peer, best)) = row else { continue };
@@ -104,7 +104,7 @@ fn table<'a>(find: impl Fn(&str) -> Option<&'a Found>) -> String {
 /// What kvb has, and who is best of the others with what.
 fn measured<'a>(set: &'a Set, name: &str) -> Option<(f64, &'a str, f64)> {
     let (peer, best) = best_peer(&set.results, measure::find(name)?)?;
-    Some((set.median("kvb", name)?, peer, best))
+    Some((set.figure("kvb", name)?, peer, best))
 }
 
 fn figured<'a>(all: &'a [Figures], name: &str, better: Better) -> Option<(f64, &'a str, f64)> {

@@ -89,21 +89,22 @@ pub fn read_bytes() -> Result<u64> {
     Ok(field(&io, "read_bytes:").context("no read_bytes")?.parse()?)
 }
 
-/// Waits until the threads of this process have nothing left to do, or for [`REST_MAX`].
-pub fn rest() -> Result<()> {
+/// Waits until the threads of this process have nothing left to do, or for [`REST_MAX`]; since when they have nothing.
+pub fn rest() -> Result<Instant> {
     let start = Instant::now();
-    let look = || Ok::<_, anyhow::Error>((cpu_ticks()?, written_bytes()?, read_bytes()?));
+    let look = || anyhow::Ok((Instant::now(), cpu_ticks()?, written_bytes()?, read_bytes()?));
     let mut before = look()?;
     while start.elapsed() < REST_MAX {
         std::thread::sleep(REST_LOOK);
         let now = look()?;
         // A tick for looking.
-        if now.0 <= before.0 + 1 && now.1 == before.1 && now.2 == before.2 {
-            break;
+        if now.1 <= before.1 + 1 && now.2 == before.2 && now.3 == before.3 {
+            return Ok(before.0);
         }
         before = now;
     }
-    Ok(())
+    eprintln!("    still at work after {} s", REST_MAX.as_secs());
+    Ok(Instant::now())
 }
 
 /// Ticks of processor time this process has used.
@@ -171,6 +172,46 @@ pub fn description() -> String {
         kernel.trim(),
         load.join(" ")
     )
+}
+
+/// The file system that `dir` is on, and the device below it, as far as they can be told.
+pub fn file_system(dir: &Path) -> String {
+    let Ok(device) = fs::metadata(dir).map(|metadata| metadata.dev()) else {
+        return "?".to_owned();
+    };
+    let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let is_it = |line: &&str| line.split(' ').nth(2) == Some(device.as_str());
+    // Behind the dash: the type, what is mounted, and how.
+    let mount = mounts.lines().rfind(is_it).and_then(|line| line.split_once(" - "));
+    let (kind, source) = mount.and_then(|(_, rest)| rest.split_once(' ')).unwrap_or(("?", "?"));
+    let source = source.split(' ').next().unwrap_or("?");
+    format!("{kind} on {source}, {}", device_model(&Path::new("/sys/dev/block").join(device)))
+}
+
+/// What a device says of itself, or at least who drives it.
+fn device_model(device: &Path) -> String {
+    // A partition has the device above it.
+    let of_either = |name: &str| {
+        let read = |path: &Path| fs::read_to_string(path.join(name)).ok();
+        read(device).or_else(|| read(&device.join("..")))
+    };
+    let driver = fs::read_link(device.join("device/driver")).ok();
+    let driver = driver.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
+    let model = match (of_either("device/model"), driver) {
+        (Some(model), _) => model.trim().to_owned(),
+        (None, Some(driver)) => format!("no model, driver {driver}"),
+        (None, None) => "device unknown".to_owned(),
+    };
+    match of_either("queue/write_cache") {
+        Some(cache) => format!("{model}, cache: {}", cache.trim()),
+        None => model,
+    }
+}
+
+/// The compiler that made this program.
+pub fn rustc() -> &'static str {
+    env!("RUSTC_VERSION")
 }
 
 /// Versions of the engines: the crates as locked, the C libraries as they say themselves.

@@ -35,12 +35,17 @@ const USAGE: &str = "\
 kvb-bench all --out DIR [--dir DIR] [--suites a,b,c] [--rounds N] [--engines a,b,c] [--quick]
           [--cgroup DIR] [--readme FILE]
 kvb-bench report --out DIR [--readme FILE]
+kvb-bench rubin [--coins 1000000] [--blocks 50] [--inputs 4000] ...
+kvb-bench csmt [--entries 1000000] [--blocks 100] ...
+kvb-bench misaka [--objects 1000000] ...
+          [--rounds 2] [--engines a,b,c] [--dir DIR] [--json FILE]
 kvb-bench [--keys 1000000] [--rounds 3] [--engines a,b,c] [--workloads a,b,c] [--dir DIR]
           [--json FILE] [--charts DIR] [--puts 2000] [--blocks 100] [--gets N] [--churn 5] [--churn-batch 100]
           [--seconds 20] [--value 100] [--cache 1073741824] [--cgroup DIR]
 
   all          runs suites one after the other, writes DIR/<suite>.json for each, and then the report
   report       writes DIR/results.md and charts of all suites that are in DIR
+  rubin, csmt, misaka    ledgers, on each engine that they stand on
 
   --readme     a document with a place for the table of the most asked: a line <!-- performance -->
   --suites     of small,large,churn,kib,big,cold,limited,growth,rubin,csmt,misaka (default: all)
@@ -80,7 +85,11 @@ fn main() -> Result<()> {
             let (out, readme) = all::parse_report(words)?;
             return document::write(&out, readme.as_deref());
         }
-        Some(other) => bail!("unknown command {other}\n{USAGE}"),
+        Some(name) => {
+            let ledger = ledger::find(name);
+            let ledger = ledger.with_context(|| format!("unknown command {name}\n{USAGE}"))?;
+            return ledger::command(ledger, words);
+        }
         None => (),
     }
     let arguments = parse(words)?;
@@ -167,6 +176,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
     ensure!(plan.value >= 24, "a value has 24 bytes at least");
     record::set_value_len(plan.value);
     engine::set_cache_bytes(plan.cache);
+    engine::set_expected_keys(plan.keys);
     engine::set_cold(plan.workloads.iter().any(|name| ["cold", "limited"].contains(&&**name)));
     plan.gets = gets.unwrap_or(workload::gets(plan.keys));
     plan.engine = engines.first().cloned().unwrap_or_default();

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use serde_json::Value;
+
 use crate::engines;
 use crate::measure::{Better, MEASURES, Measure};
 use crate::record::KEY_LEN;
@@ -22,7 +24,7 @@ pub fn whole(set: &Set) -> String {
     text.push('\n');
     match ratios(&set.results) {
         Some(table) => {
-            let _ = writeln!(text, "Ratios of medians; above 1 kvb is better.\n\n{table}");
+            let _ = writeln!(text, "Ratios of these; above 1 kvb is better.\n\n{table}");
         }
         None => text.push_str("kvb was not measured: no ratios.\n"),
     }
@@ -35,7 +37,7 @@ pub fn settings(set: &Set) -> String {
     format!(
         "{} keys of {KEY_LEN} bytes, values of {} bytes, {} durable puts, {} blocks, {} gets per \
          thread, churn of {} changes per key in commits of {}, {} s where a time is measured, \
-         rounds: {}.",
+         caches of {} MiB, rounds: {}{}.",
         number("keys"),
         number("value"),
         number("puts"),
@@ -44,29 +46,39 @@ pub fn settings(set: &Set) -> String {
         number("churn"),
         number("churn_batch"),
         number("seconds"),
-        number("rounds")
+        number("cache") >> 20,
+        number("rounds"),
+        took(&set.config)
     )
 }
 
-/// Median and spread, as shown in a cell.
-fn cell(results: &Results, measure: &Measure) -> String {
-    let Some(median) = results.median(measure) else {
-        return "-".to_owned();
-    };
-    let samples = results.samples(measure);
-    let range = samples[samples.len() - 1] - samples[0];
-    if samples.len() < 2 || median == 0.0 {
-        return short(median);
-    }
-    format!("{} ({:.0}%)", short(median), 100.0 * range / median)
+/// How long it all took, if that was written down.
+pub fn took(config: &Value) -> String {
+    config["took_s"].as_f64().map_or(String::new(), |took| format!(", {:.0} min", took / 60.0))
 }
 
-/// Medians of all engines; the spread is the range divided by the median.
+/// What counts of all rounds, and the spread, as shown in a cell.
+fn cell(results: &Results, measure: &Measure) -> String {
+    let figure = results.figure(measure);
+    figure.map_or("-".to_owned(), |figure| spread(figure, &results.samples(measure)))
+}
+
+/// A figure, and the range of its sorted samples divided by it.
+pub fn spread(figure: f64, samples: &[f64]) -> String {
+    match samples {
+        [least, .., most] if figure != 0.0 => {
+            format!("{} ({:.0}%)", short(figure), 100.0 * (most - least) / figure)
+        }
+        _ => short(figure),
+    }
+}
+
+/// What counts of all engines; the spread is the range divided by that.
 fn medians(all: &[Results]) -> String {
     let engines: Vec<&str> = all.iter().map(|results| results.engine.as_str()).collect();
-    let mut text = head("measure: median (spread)", &engines);
+    let mut text = head("measure: median, or max where it says so (spread)", &engines);
     for measure in MEASURES {
-        if all.iter().all(|results| results.median(measure).is_none()) {
+        if all.iter().all(|results| results.figure(measure).is_none()) {
             continue;
         }
         let _ = write!(text, "| {} |", measure.title);
@@ -103,9 +115,9 @@ fn ratios(all: &[Results]) -> Option<String> {
             continue;
         };
         let _ = write!(text, "| {} | {peer} {} |", measure.title, short(best));
-        let floor = of("floor").and_then(|floor| floor.median(measure));
+        let floor = of("floor").and_then(|floor| floor.figure(measure));
         for results in &subjects {
-            let ours = results.median(measure);
+            let ours = results.figure(measure);
             let against = |other| {
                 let times = times(ours?, other?, measure.better)?;
                 Some(format!("{times:.2}"))
@@ -118,13 +130,13 @@ fn ratios(all: &[Results]) -> Option<String> {
     Some(text)
 }
 
-/// The peer that is best at `measure`, and its median.
+/// The peer that is best at `measure`, and what it has.
 pub fn best_peer<'a>(all: &'a [Results], measure: &Measure) -> Option<(&'a str, f64)> {
     let peers = all.iter().filter(|results| engines::is_peer(&results.engine));
-    let medians = peers.filter_map(|peer| Some((peer.engine.as_str(), peer.median(measure)?)));
+    let figures = peers.filter_map(|peer| Some((peer.engine.as_str(), peer.figure(measure)?)));
     match measure.better {
-        Better::High => medians.max_by(|a, b| a.1.total_cmp(&b.1)),
-        Better::Low | Better::Neither => medians.min_by(|a, b| a.1.total_cmp(&b.1)),
+        Better::High => figures.max_by(|a, b| a.1.total_cmp(&b.1)),
+        Better::Low | Better::Neither => figures.min_by(|a, b| a.1.total_cmp(&b.1)),
     }
 }
 

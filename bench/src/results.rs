@@ -22,6 +22,11 @@ pub struct Set {
 }
 
 impl Results {
+    /// No round yet.
+    pub fn new(engine: &str) -> Self {
+        Self { engine: engine.to_owned(), rounds: Vec::new() }
+    }
+
     /// All rounds of `measure`, the smallest first.
     pub fn samples(&self, measure: &Measure) -> Vec<f64> {
         let mut samples: Vec<f64> =
@@ -30,12 +35,18 @@ impl Results {
         samples
     }
 
-    pub fn median(&self, measure: &Measure) -> Option<f64> {
+    /// What counts of all rounds: the median, and of what is the most of something the most.
+    pub fn figure(&self, measure: &Measure) -> Option<f64> {
         let samples = self.samples(measure);
-        let upper = *samples.get(samples.len() / 2)?;
-        let lower = samples[(samples.len() - 1) / 2];
-        Some((lower + upper) / 2.0)
+        if measure.is_max() { samples.last().copied() } else { median(&samples) }
     }
+}
+
+/// The middle of sorted samples.
+pub fn median(samples: &[f64]) -> Option<f64> {
+    let upper = samples.get(samples.len() / 2)?;
+    let lower = samples.get((samples.len() - 1) / 2)?;
+    Some((lower + upper) / 2.0)
 }
 
 impl Set {
@@ -44,9 +55,9 @@ impl Set {
         self.results.iter().find(|results| results.engine == engine)
     }
 
-    /// The median of a measure of `engine`.
-    pub fn median(&self, engine: &str, name: &str) -> Option<f64> {
-        self.engine(engine)?.median(measure::find(name)?)
+    /// What counts of a measure of `engine`.
+    pub fn figure(&self, engine: &str, name: &str) -> Option<f64> {
+        self.engine(engine)?.figure(measure::find(name)?)
     }
 
     /// How many keys were loaded.

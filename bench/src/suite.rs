@@ -1,5 +1,6 @@
 //! The suites: what `all` runs.
 
+use crate::ledger::{self, Ledger};
 use crate::workload::USUAL;
 
 pub struct Suite {
@@ -11,7 +12,7 @@ pub struct Suite {
 /// What a suite does.
 pub enum Work {
     Stores(Stores),
-    Ledger(Ledger),
+    Ledger(&'static Ledger),
 }
 
 /// Workloads on the stores, for each of some sizes.
@@ -23,18 +24,14 @@ pub struct Stores {
     pub rounds: usize,
     pub workloads: &'static [&'static str],
     pub engines: Engines,
+    /// What a round takes on two cores, about.
+    pub minutes: f64,
 }
 
 pub enum Engines {
     All,
     Only(&'static [&'static str]),
     Without(&'static str),
-}
-
-/// A program of its own, which lies beside this one and has the suite's name.
-pub struct Ledger {
-    /// Its arguments if it is to be quick; else it knows best.
-    pub quick: &'static [&'static str],
 }
 
 /// All suites, in the order they run.
@@ -71,6 +68,7 @@ pub const ALL: &[Suite] = &[
             workloads: &["block", "get", "get2", "reopen"],
             // It cannot store them.
             engines: Engines::Without("candystore"),
+            ..USUAL_STORES
         },
     ),
     stores(
@@ -102,23 +100,47 @@ pub const ALL: &[Suite] = &[
             ..USUAL_STORES
         },
     ),
-    ledger("rubin", "Blocks of a RUBIN chain", &["--coins", "50000", "--blocks", "5"]),
-    ledger("csmt", "A UTxO set with its tree", &["--entries", "50000", "--blocks", "10"]),
-    ledger("misaka", "The stores of a MISAKA validator", &["--objects", "50000"]),
+    ledger(&ledger::RUBIN),
+    ledger(&ledger::CSMT),
+    ledger(&ledger::MISAKA),
 ];
 
 /// The suite whose sizes are shown side by side.
 pub const GROWTH: &str = "growth";
 
-const USUAL_STORES: Stores =
-    Stores { sizes: &[1_000_000], value: 100, rounds: 1, workloads: USUAL, engines: Engines::All };
+const USUAL_STORES: Stores = Stores {
+    sizes: &[1_000_000],
+    value: 100,
+    rounds: 1,
+    workloads: USUAL,
+    engines: Engines::All,
+    minutes: 10.0,
+};
 
 const fn stores(name: &'static str, title: &'static str, work: Stores) -> Suite {
     Suite { name, title, work: Work::Stores(work) }
 }
 
-const fn ledger(name: &'static str, title: &'static str, quick: &'static [&'static str]) -> Suite {
-    Suite { name, title, work: Work::Ledger(Ledger { quick }) }
+const fn ledger(ledger: &'static Ledger) -> Suite {
+    Suite { name: ledger.name, title: ledger.title, work: Work::Ledger(ledger) }
+}
+
+impl Suite {
+    /// Rounds, unless somebody says otherwise.
+    pub fn rounds(&self) -> usize {
+        match &self.work {
+            Work::Stores(stores) => stores.rounds,
+            Work::Ledger(_) => ledger::ROUNDS,
+        }
+    }
+
+    /// What a round takes on two cores, about.
+    pub fn minutes(&self) -> f64 {
+        match &self.work {
+            Work::Stores(stores) => stores.minutes,
+            Work::Ledger(ledger) => ledger.minutes,
+        }
+    }
 }
 
 impl Engines {

@@ -5,8 +5,10 @@
 
 mod churn;
 mod cold;
+mod get;
 mod latency;
 mod limited;
+mod look;
 mod mixed;
 mod scan;
 
@@ -15,7 +17,6 @@ use std::io::{BufRead, BufReader, Write};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -23,26 +24,28 @@ use fastrand::Rng;
 
 use crate::engine::{self, Engine, Phase, Reader};
 use crate::machine;
-use crate::record::{self, Live, Probe, Record, batch};
+use crate::record::{self, KEY_LEN, Live, Probe, Record, batch, value_len};
 use crate::times::Times;
 
 /// Gets per thread, unless somebody says otherwise: as many as keys, but no fewer and no more than these.
 const GETS_MIN: usize = 200_000;
 const GETS_MAX: usize = 1_000_000;
-/// Probes made at a time, off the clock.
-const CHUNK: usize = 1024;
 /// Fresh records written before the kill: this part of the keys, but no more than the second.
 const FRESH_PART: usize = 5;
 const FRESH_MAX: usize = 200_000;
 /// Puts of each thread at least: fewer would measure how threads start.
 const PUTS_MIN: usize = 100;
 /// Threads that put at once.
-const WRITERS: [(usize, &str); 3] =
-    [(1, "writers1_per_s"), (8, "writers8_per_s"), (32, "writers32_per_s")];
+const WRITERS: [(usize, &str); 6] = [
+    (1, "writers1_per_s"),
+    (2, "writers2_per_s"),
+    (4, "writers4_per_s"),
+    (8, "writers8_per_s"),
+    (16, "writers16_per_s"),
+    (32, "writers32_per_s"),
+];
 /// Times that a store is opened after a clean close; the median counts.
 const REOPENS: usize = 5;
-/// Most gets off the clock for the sake of looking up every key.
-const WARM_MAX: usize = 50_000;
 /// Records looked up, off the clock, where a sample is enough.
 const SAMPLE: usize = 1000;
 
@@ -233,10 +236,8 @@ impl<'a> Run<'a> {
 
     fn ledger<E: Engine>(&mut self) -> Result<()> {
         let plan = self.plan;
-        let engine = E::open(&plan.dir, Phase::Load).context("create")?;
-        self.load(&engine).context("load")?;
-        // What is measured next takes less time than what some still have to do for the load.
-        machine::rest()?;
+        let engine: E = self.create()?;
+        let engine = self.load(engine).context("load")?;
         if (plan.wants("put") || plan.wants("writers")) && E::IS_DURABLE {
             let raw_us = machine::raw_sync_us(&plan.dir)?;
             if plan.wants("put") {
@@ -252,7 +253,9 @@ impl<'a> Run<'a> {
             self.blocks(&engine).context("block")?;
         }
         self.reads(&engine).context("get")?;
+        let start = Instant::now();
         engine.close().context("close")?;
+        self.set("close_ms", start.elapsed().as_secs_f64() * 1e3);
         self.set("disk_end_mb", machine::disk_bytes(&plan.dir)? as f64 / 1e6);
         if plan.wants("reopen") {
             self.reopen_clean::<E>().context("reopen")?;
@@ -267,16 +270,30 @@ impl<'a> Run<'a> {
         self.measures.insert(name.to_owned(), value);
     }
 
-    fn load<E: Engine>(&mut self, engine: &E) -> Result<()> {
-        let keys = self.plan.keys;
-        let mut spent = self.load_batches(engine)?;
-        self.set("load_per_s", keys as f64 / spent.as_secs_f64());
+    /// A new store, to be loaded.
+    fn create<E: Engine>(&self) -> Result<E> {
+        E::open(&self.plan.dir, Phase::Load).context("create")
+    }
+
+    /// Loads all keys, makes them durable, and lets the engine come to rest: what is measured next takes less time than
+    /// what some still have to do for the load.
+    fn load<E: Engine>(&mut self, engine: E) -> Result<E> {
+        let plan = self.plan;
+        let device = machine::device_bytes(&plan.dir)?;
+        let begin = Instant::now();
+        let mut spent = self.load_batches(&engine)?;
+        self.set("load_per_s", plan.keys as f64 / spent.as_secs_f64());
         let start = Instant::now();
-        engine.finish_load()?;
+        let engine = engine.finish_load(&plan.dir)?;
         spent += start.elapsed();
-        self.set("load_sync_per_s", keys as f64 / spent.as_secs_f64());
-        self.set("disk_load_mb", machine::disk_bytes(&self.plan.dir)? as f64 / 1e6);
-        Ok(())
+        self.set("load_sync_per_s", plan.keys as f64 / spent.as_secs_f64());
+        self.set("disk_load_mb", machine::disk_bytes(&plan.dir)? as f64 / 1e6);
+        self.set("load_rest_s", (machine::rest()? - begin).as_secs_f64());
+        machine::settle(&plan.dir)?;
+        let written = machine::device_bytes(&plan.dir)? - device;
+        let bytes = plan.keys * (KEY_LEN + value_len());
+        self.set("load_device", written as f64 / bytes as f64);
+        Ok(engine)
     }
 
     /// Writes all keys without waiting for the disk.
@@ -353,72 +370,6 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn reads<E: Engine>(&mut self, engine: &E) -> Result<()> {
-        let plan = self.plan;
-        for (workload, threads) in [("get", 1), ("get2", 2)] {
-            if plan.wants(workload) {
-                plan.say(workload);
-                // Some off the clock fill the caches of those who have one. Few keys are all looked
-                // up, because some engines check long values when they are first read.
-                let count = plan.gets.div_ceil(4).max(WARM_MAX.min(4 * plan.keys));
-                self.hits(engine, Gets { count, threads: 1 })?;
-                let per_s = self.hits(engine, Gets { count: plan.gets, threads })?;
-                self.set(&format!("{workload}_per_s"), per_s);
-            }
-        }
-        if plan.wants("miss") {
-            plan.say("miss");
-            let rng = &mut self.rng;
-            let mut probes = || Probe::missing(rng.u64(..1 << 32));
-            let mut reader = engine.reader()?;
-            let spent = timed_gets(&mut reader, plan.gets, &mut probes, |_, found| {
-                ensure!(found.is_none(), "a key that was never written is there");
-                Ok(())
-            })?;
-            self.set("miss_per_s", plan.gets as f64 / spent.as_secs_f64());
-            self.take_memory()?;
-        }
-        Ok(())
-    }
-
-    /// Random gets that must hit, on each of `gets.threads`; the sum of their rates.
-    fn hits<E: Engine>(&mut self, engine: &E, gets: Gets) -> Result<f64> {
-        let barrier = Barrier::new(gets.threads);
-        let live = &self.live;
-        let work = |mut rng: Rng| -> Result<(f64, u64)> {
-            // Every thread must come to the barrier, whether or not its reader opens.
-            let reader = engine.reader();
-            barrier.wait();
-            let mut reader = reader?;
-            let mut probes = || live.probe(&mut rng);
-            let spent = timed_gets(&mut reader, gets.count, &mut probes, Probe::check)?;
-            // The memory counts what an open reader holds.
-            Ok((gets.count as f64 / spent.as_secs_f64(), machine::anon_bytes()?))
-        };
-        let mut rngs: Vec<Rng> = (0..gets.threads).map(|_| self.rng.fork()).collect();
-        let last = rngs.remove(0);
-        let results: Result<Vec<_>> = std::thread::scope(|scope| {
-            let others: Vec<_> = rngs.into_iter().map(|rng| scope.spawn(|| work(rng))).collect();
-            let mine = work(last);
-            let joined = others.into_iter().map(|other| other.join().expect("no panics"));
-            std::iter::once(mine).chain(joined).collect()
-        });
-        let results = results?;
-        let anon = results.iter().map(|(_, anon)| *anon).max().unwrap_or(0);
-        self.set_memory(anon);
-        Ok(results.iter().map(|(per_s, _)| per_s).sum())
-    }
-
-    /// Overwrites the memory measure, so that the last read phase counts.
-    fn take_memory(&mut self) -> Result<()> {
-        self.set_memory(machine::anon_bytes()?);
-        Ok(())
-    }
-
-    fn set_memory(&mut self, anon: u64) {
-        self.set("anon_mb", anon.saturating_sub(self.anon_start) as f64 / 1e6);
-    }
-
     fn reopen_clean<E: Engine>(&mut self) -> Result<()> {
         self.plan.say("reopen");
         let mut times = Vec::new();
@@ -470,28 +421,11 @@ impl<'a> Run<'a> {
     }
 }
 
-struct Gets {
-    count: usize,
-    threads: usize,
-}
-
-/// Times `count` gets of what `probes` yields, each checked by `check`.
-fn timed_gets<R: Reader>(
-    reader: &mut R,
-    count: usize,
-    probes: &mut impl FnMut() -> Probe,
-    check: impl Fn(&Probe, Option<&[u8]>) -> Result<()>,
-) -> Result<Duration> {
-    let mut spent = Duration::ZERO;
-    for first in (0..count).step_by(CHUNK) {
-        let chunk: Vec<Probe> = (first..count.min(first + CHUNK)).map(|_| probes()).collect();
-        let start = Instant::now();
-        for probe in &chunk {
-            reader.get(&probe.key, |found| check(probe, found))??;
-        }
-        spent += start.elapsed();
-    }
-    Ok(spent)
+/// An empty list with room for so many, whose memory is touched already, so that a baseline taken afterwards contains it.
+fn touched<T: Clone + From<u8>>(count: usize) -> Vec<T> {
+    let mut list = vec![T::from(1); count];
+    list.clear();
+    list
 }
 
 /// Runs [`crash`] in another process and ends it with SIGKILL once it has loaded.

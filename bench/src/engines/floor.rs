@@ -216,8 +216,9 @@ impl Engine for Floor {
         self.commit(&[], records, Phase::Load)
     }
 
-    fn finish_load(&self) -> Result<()> {
-        Ok(self.file.sync_data()?)
+    fn finish_load(self, _dir: &Path) -> Result<Self> {
+        self.file.sync_data()?;
+        Ok(self)
     }
 
     fn put(&self, record: &Record) -> Result<()> {

@@ -63,8 +63,9 @@ impl<W: Wait> Engine for Kvb<W> {
         Ok(())
     }
 
-    fn finish_load(&self) -> Result<()> {
-        Ok(self.bucket.flush()?)
+    fn finish_load(self, _dir: &Path) -> Result<Self> {
+        self.bucket.flush()?;
+        Ok(self)
     }
 
     fn put(&self, record: &Record) -> Result<()> {
@@ -115,6 +116,7 @@ impl<W: Wait> Engine for Kvb<W> {
             image: stats.index_bytes,
             logged: stats.bytes_written,
             moved: stats.bytes_moved,
+            checkpoints: stats.epoch,
         }))
     }
 

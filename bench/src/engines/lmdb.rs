@@ -7,8 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use heed::types::Bytes;
 use heed::{
-    CommitOrAbort, CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, FlagSetMode, RoTxn,
-    WithTls,
+    CommitOrAbort, CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, WithTls,
 };
 
 use crate::engine::{Engine, Phase, Reader, Span, is_cold};
@@ -35,7 +34,9 @@ impl Engine for Lmdb {
         let mut options = EnvOpenOptions::new();
         options.map_size(MAP_BYTES);
         let mut flags = EnvFlags::empty();
-        flags.set(EnvFlags::NO_SYNC, phase == Phase::Load);
+        // "Use a writeable memory map" "uses fewer mallocs" and makes the load twice as fast, but a durable put takes
+        // twice as long with it, for a sync is one of the whole map then.
+        flags.set(EnvFlags::NO_SYNC | EnvFlags::WRITE_MAP, phase == Phase::Load);
         flags.set(EnvFlags::NO_READ_AHEAD, is_cold());
         // SAFETY: without syncs only a power loss can harm the file, and then it is rebuilt.
         unsafe { options.flags(flags) };
@@ -57,11 +58,10 @@ impl Engine for Lmdb {
         Ok(txn.commit()?)
     }
 
-    fn finish_load(&self) -> Result<()> {
+    fn finish_load(self, dir: &Path) -> Result<Self> {
         self.env.force_sync()?;
-        // SAFETY: no transaction is open, and the change makes commits safer.
-        unsafe { self.env.set_flags(EnvFlags::NO_SYNC, FlagSetMode::Disable)? };
-        Ok(())
+        self.close()?;
+        Self::open(dir, Phase::Durable)
     }
 
     fn put(&self, record: &Record) -> Result<()> {

@@ -33,7 +33,11 @@ impl Engine for ParityDb {
     type Reader<'a> = ParityReader<'a>;
 
     fn open(dir: &Path, _phase: Phase) -> Result<Self> {
-        let options = Options::with_columns(dir, 1);
+        let mut options = Options::with_columns(dir, 1);
+        // "Collect database statistics. May have effect on performance."
+        options.stats = false;
+        // `uniform`, "keys are at least 32 bytes and the first 32 bytes have uniform distribution", would spare it a
+        // hash, and our keys are such; but version 0.5.7 panics at any that are longer than 32 bytes.
         Ok(Self { db: Db::open_or_create(&options)? })
     }
 
@@ -42,8 +46,8 @@ impl Engine for ParityDb {
     }
 
     /// There is nothing to wait for.
-    fn finish_load(&self) -> Result<()> {
-        Ok(())
+    fn finish_load(self, _dir: &Path) -> Result<Self> {
+        Ok(self)
     }
 
     fn put(&self, record: &Record) -> Result<()> {

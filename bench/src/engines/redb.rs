@@ -9,19 +9,28 @@ use redb::{
 };
 
 use crate::engine::{Engine, Phase, Reader, Span, cache_bytes};
-use crate::record::{Block, Change, Record};
+use crate::record::{Block, Change, KEY_LEN, Key, Record};
 
-const TABLE: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
+/// Keys of one length need no offsets: "it is optional, MUST NOT be stored for fixed width key types", says the design of
+/// its nodes.
+const TABLE: TableDefinition<&Key, &[u8]> = TableDefinition::new("records");
 
-type Guard<'a> = AccessGuard<'a, &'static [u8]>;
-type Row<'a> = Result<(Guard<'a>, Guard<'a>), redb::StorageError>;
+type Row<'a> =
+    Result<(AccessGuard<'a, &'static Key>, AccessGuard<'a, &'static [u8]>), redb::StorageError>;
 
 pub struct Redb {
     database: Database,
 }
 
 pub struct RedbReader {
-    table: ReadOnlyTable<&'static [u8], &'static [u8]>,
+    table: ReadOnlyTable<&'static Key, &'static [u8]>,
+}
+
+/// The first key that begins with `start`, which is the whole of it if it is a key.
+fn whole(start: &[u8]) -> Key {
+    let mut key = [0; KEY_LEN];
+    key[..start.len()].copy_from_slice(start);
+    key
 }
 
 impl Redb {
@@ -31,7 +40,7 @@ impl Redb {
         {
             let mut table = txn.open_table(TABLE)?;
             for record in records {
-                table.insert(&record.key[..], &record.value[..])?;
+                table.insert(&record.key, &record.value[..])?;
             }
         }
         Ok(txn.commit()?)
@@ -51,9 +60,10 @@ impl Engine for Redb {
         self.write(records, Durability::None)
     }
 
-    fn finish_load(&self) -> Result<()> {
+    fn finish_load(self, _dir: &Path) -> Result<Self> {
         // An empty durable commit makes all earlier commits durable.
-        self.write(&[], Durability::Immediate)
+        self.write(&[], Durability::Immediate)?;
+        Ok(self)
     }
 
     fn put(&self, record: &Record) -> Result<()> {
@@ -65,14 +75,14 @@ impl Engine for Redb {
         {
             let mut table = txn.open_table(TABLE)?;
             for probe in &block.spent {
-                let found = table.get(&probe.key[..])?;
+                let found = table.get(&probe.key)?;
                 probe.check(found.as_ref().map(|guard| guard.value()))?;
             }
             for probe in &block.spent {
-                table.remove(&probe.key[..])?;
+                table.remove(&probe.key)?;
             }
             for record in &block.created {
-                table.insert(&record.key[..], &record.value[..])?;
+                table.insert(&record.key, &record.value[..])?;
             }
         }
         Ok(txn.commit()?)
@@ -87,10 +97,10 @@ impl Engine for Redb {
         {
             let mut table = txn.open_table(TABLE)?;
             for probe in &change.deleted {
-                table.remove(&probe.key[..])?;
+                table.remove(&probe.key)?;
             }
             for record in &change.put {
-                table.insert(&record.key[..], &record.value[..])?;
+                table.insert(&record.key, &record.value[..])?;
             }
         }
         Ok(txn.commit()?)
@@ -108,7 +118,7 @@ impl Engine for Redb {
 
 impl Reader for RedbReader {
     fn get<T>(&mut self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
-        let found = self.table.get(key)?;
+        let found = self.table.get(&whole(key))?;
         Ok(see(found.as_ref().map(|guard| guard.value())))
     }
 
@@ -120,9 +130,11 @@ impl Reader for RedbReader {
         };
         match span {
             Span::All => self.table.iter()?.try_for_each(show),
-            Span::Between(from, to) => self.table.range(from..to)?.try_for_each(show),
+            Span::Between(from, to) => {
+                self.table.range::<&Key>(&whole(from)..&whole(to))?.try_for_each(show)
+            }
             Span::Back(from, count) => {
-                self.table.range(..=from)?.rev().take(count).try_for_each(show)
+                self.table.range::<&Key>(..=&whole(from))?.rev().take(count).try_for_each(show)
             }
         }
     }

@@ -1,5 +1,6 @@
-//! RocksDB from the system library: bloom filter of 10 bits, no compression, and what its wiki
-//! recommends under "Setup Options and Basic Tuning". The load writes the log without syncs.
+//! RocksDB from the system library: bloom filter of 10 bits, no compression, and what its wiki recommends under "Setup Options
+//! and Basic Tuning", but for blocks of 16 KiB: of 4 KiB, as they come, random gets are half as fast again. Values stay with
+//! their keys: from blob files those of 64 KiB are read eight times slower. The load writes the log without syncs.
 
 use std::path::Path;
 
@@ -38,7 +39,6 @@ impl Engine for RocksDb {
         let mut blocks = BlockBasedOptions::default();
         blocks.set_block_cache(&Cache::new_lru_cache(cache_bytes())?);
         blocks.set_bloom_filter(BLOOM_BITS, false);
-        blocks.set_block_size(16 << 10);
         blocks.set_format_version(5);
         blocks.set_cache_index_and_filter_blocks(true);
         blocks.set_pin_l0_filter_and_index_blocks_in_cache(true);
@@ -63,8 +63,9 @@ impl Engine for RocksDb {
         Ok(self.database.write(batch)?)
     }
 
-    fn finish_load(&self) -> Result<()> {
-        Ok(self.database.flush_wal(true)?)
+    fn finish_load(self, _dir: &Path) -> Result<Self> {
+        self.database.flush_wal(true)?;
+        Ok(self)
     }
 
     fn put(&self, record: &Record) -> Result<()> {

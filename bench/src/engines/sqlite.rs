@@ -1,11 +1,12 @@
 //! SQLite in WAL mode: `synchronous=OFF` for the load, `FULL` afterwards. Each reader has a
-//! connection of its own and holds one read transaction.
+//! connection of its own and holds one read transaction; connections of readers that are gone are
+//! kept for the next, with their caches and statements.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Transaction, params};
 
 use crate::engine::{Engine, Phase, Reader, Span, cache_bytes};
@@ -22,11 +23,15 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS records \
 
 pub struct Sqlite {
     writer: Mutex<Connection>,
+    /// Connections that nobody reads with.
+    idle: Mutex<Vec<Connection>>,
     path: PathBuf,
 }
 
-pub struct SqliteReader {
-    connection: Connection,
+pub struct SqliteReader<'a> {
+    /// There until it is given back.
+    connection: Option<Connection>,
+    idle: &'a Mutex<Vec<Connection>>,
 }
 
 fn connect(path: &Path) -> Result<Connection> {
@@ -63,7 +68,7 @@ impl Sqlite {
 }
 
 impl Engine for Sqlite {
-    type Reader<'a> = SqliteReader;
+    type Reader<'a> = SqliteReader<'a>;
 
     fn open(dir: &Path, phase: Phase) -> Result<Self> {
         let path = dir.join("store.sqlite");
@@ -75,7 +80,7 @@ impl Engine for Sqlite {
         if connection.query_row(exists, [], |_| Ok(())).optional()?.is_none() {
             connection.execute(CREATE, [])?;
         }
-        Ok(Self { writer: Mutex::new(connection), path })
+        Ok(Self { writer: Mutex::new(connection), idle: Mutex::default(), path })
     }
 
     fn load(&self, records: &[Record]) -> Result<()> {
@@ -86,14 +91,15 @@ impl Engine for Sqlite {
         })
     }
 
-    fn finish_load(&self) -> Result<()> {
+    fn finish_load(self, _dir: &Path) -> Result<Self> {
         self.with_writer(|connection| {
             connection.pragma_update(None, "synchronous", "FULL")?;
             connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
             // If an earlier checkpoint, made without a sync, left nothing to do, this one has
             // not synced the file either.
             Ok(File::open(&self.path)?.sync_all()?)
-        })
+        })?;
+        Ok(self)
     }
 
     fn put(&self, record: &Record) -> Result<()> {
@@ -118,10 +124,11 @@ impl Engine for Sqlite {
         })
     }
 
-    fn reader(&self) -> Result<SqliteReader> {
-        let connection = connect(&self.path)?;
+    fn reader(&self) -> Result<SqliteReader<'_>> {
+        let idle = self.idle.lock().map_err(|_| anyhow!("a reader panicked"))?.pop();
+        let connection = idle.map_or_else(|| connect(&self.path), Ok)?;
         connection.execute_batch("BEGIN")?;
-        Ok(SqliteReader { connection })
+        Ok(SqliteReader { connection: Some(connection), idle: &self.idle })
     }
 
     fn write(&self, change: &Change) -> Result<()> {
@@ -147,14 +154,32 @@ impl Engine for Sqlite {
     }
 
     fn close(self) -> Result<()> {
+        // Order: the writer goes last, for the last one to go checkpoints.
+        drop(self.idle);
         let connection = self.writer.into_inner().map_err(|_| anyhow!("a writer panicked"))?;
         connection.close().map_err(|(_, error)| error.into())
     }
 }
 
-impl Reader for SqliteReader {
+impl SqliteReader<'_> {
+    fn connection(&self) -> Result<&Connection> {
+        self.connection.as_ref().context("the reader is gone")
+    }
+}
+
+impl Drop for SqliteReader<'_> {
+    /// One that cannot end its transaction is of no use to anybody.
+    fn drop(&mut self) {
+        let Some(connection) = self.connection.take() else { return };
+        if let (Ok(()), Ok(mut idle)) = (connection.execute_batch("COMMIT"), self.idle.lock()) {
+            idle.push(connection);
+        }
+    }
+}
+
+impl Reader for SqliteReader<'_> {
     fn get<T>(&mut self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
-        get(&mut self.connection.prepare_cached(GET)?, key, see)
+        get(&mut self.connection()?.prepare_cached(GET)?, key, see)
     }
 
     fn scan(&mut self, span: Span<'_>, mut see: impl FnMut(&[u8], &[u8])) -> Result<()> {
@@ -163,7 +188,7 @@ impl Reader for SqliteReader {
             Span::Between(..) => SCAN_BETWEEN,
             Span::Back(..) => SCAN_BACK,
         };
-        let mut statement = self.connection.prepare_cached(query)?;
+        let mut statement = self.connection()?.prepare_cached(query)?;
         let mut rows = match span {
             Span::All => statement.query([])?,
             Span::Between(from, to) => statement.query(params![from, to])?,

@@ -3,14 +3,13 @@
 //! The number of live records stays the same, so what the store takes on the disk can be compared
 //! with what is live at any moment.
 
-use std::path::Path;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Run, SAMPLE};
-use crate::engine::{Engine, Phase, Reader, Space, Span};
+use super::look::{Most, with_looks};
+use super::{Run, SAMPLE, touched};
+use crate::engine::{Engine, Reader, Span};
 use crate::machine;
 use crate::record::{Change, KEY_LEN, Probe, Record, value_len};
 use crate::times::Times;
@@ -18,10 +17,6 @@ use crate::times::Times;
 /// Of each commit, this many hundredths are deletes, and as many inserts of new keys; the rest are
 /// overwrites.
 const DELETE_PERCENT: usize = 15;
-/// How often the disk use is looked at, and at which of those looks an engine is asked what it
-/// takes: that costs it some work.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
-const ASK_EVERY: usize = 8;
 /// Bytes that a record of kvb takes besides its key and its value.
 const KVB_FRAME: usize = 48;
 
@@ -38,42 +33,43 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// None yet, on so many records as they were loaded.
-    pub(super) fn new(records: usize) -> Self {
-        Self { versions: vec![0; records], ..Self::default() }
+    /// None yet, on so many records as they were loaded, with room for `more` that will be new.
+    pub(super) fn new(records: usize, more: usize) -> Self {
+        let mut versions = touched(records + more);
+        versions.resize(records, 0);
+        Self { versions, ..Self::default() }
     }
 }
 
 impl Run<'_> {
     pub(super) fn churn<E: Engine>(&mut self) -> Result<()> {
         let plan = self.plan;
-        let engine = E::open(&plan.dir, Phase::Load).context("create")?;
-        self.load(&engine).context("load")?;
-        machine::rest()?;
+        let commits = plan.keys * plan.churn / plan.churn_batch;
+        let mut changes = Changes::new(plan.keys, commits * self.replaced());
+        let mut times = touched(commits);
+        // What the benchmark itself holds is in it.
+        self.anon_start = machine::anon_bytes()?;
+        let engine: E = self.create()?;
+        let engine = self.load(engine).context("load")?;
         let raw_us = machine::raw_sync_us(&plan.dir)?;
         let before = (machine::written_bytes()?, machine::device_bytes(&plan.dir)?);
         let space_before = engine.space()?;
-        let mut changes = Changes::new(plan.keys);
         plan.say("churn");
-        let looked = with_looks(&plan.dir, &engine, || self.change(&engine, &mut changes))?;
-        self.set_times(looked.result)?;
+        let change = || self.change(&engine, &mut changes, &mut times, commits);
+        let ((), most) = with_looks(&plan.dir, &engine, change)?;
+        self.set_times(times)?;
         machine::rest()?;
         let written = machine::written_bytes()? - before.0;
         machine::settle(&plan.dir)?;
         let device = machine::device_bytes(&plan.dir)? - before.1;
         self.set("churn_raw_us", (raw_us + machine::raw_sync_us(&plan.dir)?) / 2.0);
-        let disk_max = looked.disk_max.max(machine::disk_bytes(&plan.dir)?);
-        self.set_space("max", disk_max);
-        self.set_space("end", machine::disk_bytes(&plan.dir)?);
         self.set("churn_written", written as f64 / changes.bytes as f64);
         self.set("churn_device", device as f64 / changes.bytes as f64);
         if self.is_kvb() {
             let bytes = changes.bytes + changes.records * KVB_FRAME as u64;
             self.set("churn_written_record", written as f64 / bytes as f64);
         }
-        if let Some(space) = looked.space_max {
-            self.set_segments("max", space);
-        }
+        self.set_most(&most)?;
         if let Some((before, now)) = space_before.zip(engine.space()?) {
             let part = |before: u64, now: u64| (now - before) as f64 / changes.bytes as f64;
             self.set("churn_logged", part(before.logged, now.logged));
@@ -87,41 +83,76 @@ impl Run<'_> {
         let engine = engine.compact(&plan.dir).context("compact")?;
         self.set("churn_compact_s", start.elapsed().as_secs_f64());
         machine::rest()?;
-        self.set_space("compact", machine::disk_bytes(&plan.dir)?);
-        if let Some(space) = engine.space()? {
-            self.set_segments("compact", space);
-            let live = self.live.indices().len();
-            self.set("churn_image_bytes_per_key", space.image as f64 / live as f64);
-        }
+        self.set_compacted(&engine)?;
         self.check_churned(&engine, &changes).context("check after compaction")?;
         engine.close().context("close")
+    }
+
+    /// What was taken at most while the churn went on, and what is taken at rest behind it.
+    fn set_most(&mut self, most: &Most) -> Result<()> {
+        let disk = machine::disk_bytes(&self.plan.dir)?;
+        self.set_space("max", most.disk.max(disk));
+        self.set_space("end", disk);
+        let anon = |bytes: u64| bytes.saturating_sub(self.anon_start) as f64 / 1e6;
+        let (highest, end) = (anon(most.anon), anon(machine::anon_bytes()?));
+        self.set("churn_anon_max_mb", highest);
+        self.set("churn_anon_end_mb", end);
+        if let Some(space) = most.space {
+            self.set_per_record("churn_segments_max_record", space.segments);
+        }
+        if let Some(without_index) = most.without_index {
+            self.set_per_record("churn_blocks_max_record", without_index);
+        }
+        Ok(())
+    }
+
+    /// What is taken after the full compaction.
+    fn set_compacted<E: Engine>(&mut self, engine: &E) -> Result<()> {
+        let disk = machine::disk_bytes(&self.plan.dir)?;
+        self.set_space("compact", disk);
+        if let Some(space) = engine.space()? {
+            self.set_per_record("churn_segments_compact_record", space.segments);
+            self.set_per_record("churn_blocks_compact_record", space.without_index(disk));
+            let image = space.image as f64 / self.live.indices().len() as f64;
+            self.set("churn_image_bytes_per_key", image);
+            self.set("churn_images_bytes_per_key", 2.0 * image);
+        }
+        Ok(())
     }
 
     fn is_kvb(&self) -> bool {
         self.plan.engine.starts_with("kvb")
     }
 
-    /// All commits; how long each took, in microseconds.
-    fn change<E: Engine>(&mut self, engine: &E, changes: &mut Changes) -> Result<Vec<f64>> {
-        let count = self.plan.keys * self.plan.churn / self.plan.churn_batch;
-        let mut times = Vec::with_capacity(count);
-        for _ in 0..count {
+    /// Records of each commit that are deleted; as many are new.
+    fn replaced(&self) -> usize {
+        self.plan.churn_batch * DELETE_PERCENT / 100
+    }
+
+    /// So many commits; how long each took, in microseconds.
+    fn change<E: Engine>(
+        &mut self,
+        engine: &E,
+        changes: &mut Changes,
+        times: &mut Vec<f64>,
+        commits: usize,
+    ) -> Result<()> {
+        for _ in 0..commits {
             let change = self.next_change(changes);
             let start = Instant::now();
             engine.write(&change)?;
             times.push(start.elapsed().as_secs_f64() * 1e6);
             changes.last_deleted = change.deleted;
         }
-        Ok(times)
+        Ok(())
     }
 
     /// The next commit, of which a part deletes, as large a part inserts, and the rest overwrites.
     pub(super) fn next_change(&mut self, changes: &mut Changes) -> Change {
-        let batch = self.plan.churn_batch;
-        let replaced = batch * DELETE_PERCENT / 100;
+        let replaced = self.replaced();
         changes.commits += 1;
         let deleted = self.live.remove(&mut self.rng, replaced);
-        let overwritten = batch - 2 * replaced;
+        let overwritten = self.plan.churn_batch - 2 * replaced;
         let mut put = Vec::with_capacity(overwritten + replaced);
         for _ in 0..overwritten {
             let index = self.live.probe(&mut self.rng).index;
@@ -156,11 +187,11 @@ impl Run<'_> {
         }
     }
 
-    /// Segments alone against the bytes of live records.
-    fn set_segments(&mut self, state: &str, space: Space) {
+    /// So many bytes against those of live records of kvb.
+    fn set_per_record(&mut self, name: &str, bytes: u64) {
         let record = KEY_LEN + value_len() + KVB_FRAME;
         let live = self.live.indices().len() * record;
-        self.set(&format!("churn_segments_{state}_record"), space.segments as f64 / live as f64);
+        self.set(name, bytes as f64 / live as f64);
     }
 
     /// One scan of everything, as the churn left it.
@@ -209,45 +240,4 @@ impl Run<'_> {
         }
         Ok(())
     }
-}
-
-/// What some work gave, and the most that was taken meanwhile.
-struct Looked<T> {
-    result: T,
-    disk_max: u64,
-    /// What the engine said when its segments took the most.
-    space_max: Option<Space>,
-}
-
-/// Does `work` while another thread looks at the disk.
-fn with_looks<T, E: Engine>(
-    dir: &Path,
-    engine: &E,
-    work: impl FnOnce() -> Result<T>,
-) -> Result<Looked<T>> {
-    let (done, is_done) = channel::<()>();
-    std::thread::scope(|scope| {
-        let looker = scope.spawn(move || look(dir, engine, &is_done));
-        let result = work();
-        drop(done);
-        let (disk_max, space_max) = looker.join().expect("no panics")?;
-        Ok(Looked { result: result?, disk_max, space_max })
-    })
-}
-
-fn look<E: Engine>(dir: &Path, engine: &E, is_done: &Receiver<()>) -> Result<(u64, Option<Space>)> {
-    let mut disk_max = 0;
-    let mut space_max: Option<Space> = None;
-    for number in 0.. {
-        disk_max = disk_max.max(machine::disk_bytes(dir)?);
-        let is_last = is_done.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Timeout);
-        if is_last || number % ASK_EVERY == 0 {
-            let largest = |space: &Space| space.segments;
-            space_max = space_max.into_iter().chain(engine.space()?).max_by_key(largest);
-        }
-        if is_last {
-            break;
-        }
-    }
-    Ok((disk_max, space_max))
 }

@@ -43,9 +43,8 @@ struct Draw {
 impl Run<'_> {
     pub(super) fn cold<E: Engine>(&mut self) -> Result<()> {
         let plan = self.plan;
-        let engine = E::open(&plan.dir, Phase::Load).context("create")?;
-        self.load(&engine).context("load")?;
-        machine::rest()?;
+        let engine: E = self.create()?;
+        let engine = self.load(engine).context("load")?;
         engine.close().context("close")?;
         let draw = self.draw()?;
 

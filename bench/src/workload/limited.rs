@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use super::{Gets, Run};
-use crate::engine::{Engine, Phase};
+use super::Run;
+use super::get::Gets;
+use crate::engine::Engine;
 use crate::record::batch;
 
 /// Of the keys, one in so many is looked up, but no fewer and no more than these.
@@ -18,16 +19,16 @@ const BLOCKS: usize = 10;
 impl Run<'_> {
     pub(super) fn limited<E: Engine>(&mut self) -> Result<()> {
         let plan = self.plan;
-        let engine = E::open(&plan.dir, Phase::Load).context("create")?;
+        let engine: E = self.create()?;
         let mut spent = self.load_batches(&engine).context("load")?;
         let start = Instant::now();
-        engine.finish_load().context("sync")?;
+        let engine = engine.finish_load(&plan.dir).context("sync")?;
         spent += start.elapsed();
         self.set("limited_load_per_s", plan.keys as f64 / spent.as_secs_f64());
 
         plan.say("gets with little memory");
         let count = (plan.keys / GETS_PART).clamp(GETS_MIN, GETS_MAX);
-        let per_s = self.hits(&engine, Gets { count, threads: 1 }).context("get")?;
+        let per_s = self.hits(&engine, &Gets { count, threads: 1, warm: 0 }).context("get")?;
         self.set("limited_get_per_s", per_s);
 
         if E::IS_DURABLE {

@@ -24,7 +24,8 @@ impl Run<'_> {
         let kept = self.live.keep_half();
         ensure!(!kept.is_empty(), "too few keys");
         let rng = self.rng.fork();
-        let mut changes = Changes::new(plan.keys);
+        let mut changes = Changes::new(plan.keys, 0);
+        let before = engine.space()?;
         plan.say("durable commits and gets with work in the background");
         let is_over = AtomicBool::new(false);
         let (commits, gets) = std::thread::scope(|scope| {
@@ -35,6 +36,7 @@ impl Run<'_> {
         });
         self.set_mixed("commit", commits.context("commit")?)?;
         self.set_mixed("get", gets.context("get")?)?;
+        self.set_background("mixed", before, engine.space()?);
         engine.close().context("close")
     }
 

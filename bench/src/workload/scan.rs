@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 
 use super::Run;
-use crate::engine::{Engine, Phase, Reader, Span};
+use crate::engine::{Engine, Reader, Span};
 use crate::machine;
 use crate::record::{KEY_LEN, Key, Live, Probe, Record};
 
@@ -127,9 +127,8 @@ impl Run<'_> {
             plan.say("keeps no order: no scans");
             return Ok(());
         }
-        let engine = E::open(&plan.dir, Phase::Load).context("create")?;
-        self.load(&engine).context("load")?;
-        machine::rest()?;
+        let engine: E = self.create()?;
+        let engine = self.load(engine).context("load")?;
         let expected = Expected::new(&self.live);
         self.scan_all(&engine, &expected, "loaded").context("scan as loaded")?;
         plan.say("compaction");

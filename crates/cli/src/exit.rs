@@ -49,8 +49,11 @@ impl Fail {
         Fail { code, message: String::new(), hint: None }
     }
 
-    /// Which file it is about.
+    /// Which file it is about, unless everything was said already.
     pub(crate) fn within(self, path: &Path) -> Fail {
+        if self.message.is_empty() {
+            return self;
+        }
         Fail { message: format!("{}: {}", path.display(), self.message), ..self }
     }
 

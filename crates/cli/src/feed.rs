@@ -1,12 +1,13 @@
 //! Files that a ledger takes one thing after the other from: blocks, or checkpoints. Each is durable before the next is taken, so
 //! what was taken before an interruption stays.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::exit::{Done, Fail};
+use crate::exit::{Done, Fail, say};
 use crate::session::Session;
 use crate::{interrupt, show};
 
@@ -75,12 +76,33 @@ impl Feed {
             0 => String::new(),
             passed => format!(", {passed} were applied before"),
         };
-        eprintln!(
+        say(format_args!(
             "{} with {} in {}, {}{passed}",
             show::many(tally.applied, thing, things),
             show::many(tally.parts, part, parts),
             show::seconds(took),
             show::rate(tally.parts, took),
-        );
+        ));
+    }
+}
+
+/// Tells what became of things. Whoever has heard enough does not stop the work.
+#[derive(Default)]
+pub(crate) struct Answers {
+    is_alone: bool,
+}
+
+impl Answers {
+    /// Whoever follows the output knows of everything as soon as it is durable.
+    pub(crate) fn line(&mut self, session: &mut Session<'_>, line: &dyn Display) -> Done {
+        if self.is_alone {
+            return Ok(());
+        }
+        let written = writeln!(session.out, "{line}").and_then(|()| session.out.flush());
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.is_alone = true,
+            written => written?,
+        }
+        Ok(())
     }
 }

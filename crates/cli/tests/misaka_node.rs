@@ -259,8 +259,10 @@ fn a_snapshot_becomes_a_database_that_goes_on() {
     let verified = place.run(&verify).ok().json();
     assert_eq!((&verified["objects"], &verified["seq"]), (&8.into(), &261.into()));
     let windows = ["--event-retention", "4", "--window", "6", "--v2-at", "260"];
+    // The versions of the window come with the digest that is of them.
+    let whole = ["--manifest-digest", verified["manifest_digest"].as_str().unwrap()];
     let restore =
-        [&["snapshot", "restore", "snap", "--db", "new"], &trusted[..], &windows].concat();
+        [&["snapshot", "restore", "snap", "--db", "new"], &trusted[..], &whole, &windows].concat();
     assert_eq!(place.run(&restore).ok().text().split(' ').next(), Some("261"));
     let same = ["object_store", "version_index", "sys_params"];
     assert_eq!(dumps(&place, "new", &same), dumps(&place, "db", &same));
@@ -280,6 +282,7 @@ fn a_snapshot_becomes_a_database_that_goes_on() {
     let wrong = "11".repeat(32);
     for (name, rule) in [
         ("--checkpoint-digest", "CHECKPOINT_DIGEST_MISMATCH"),
+        ("--manifest-digest", "MANIFEST_DIGEST_MISMATCH"),
         ("--validator-set-hash", "ERR_WS_VALIDATOR_SET_MISMATCH"),
     ] {
         for args in [&["verify", "snap"][..], &["restore", "snap", "--db", "none"]] {

@@ -226,3 +226,103 @@ fn commands_that_look_touch_no_file() {
     assert_eq!(run(&place, &["dump", "--datadir", "data", "--table", "none"]).code, 2);
     assert_eq!(files(&place.file("data")), before);
 }
+
+#[test]
+fn a_dump_is_json_if_somebody_wants_that() {
+    let (place, blocks) = place(2);
+    import(&place, hex(&blocks, "\n").as_bytes());
+    let args = ["dump", "--datadir", "data", "--table", "blocks_by_hash"];
+    let text = run(&place, &args).ok().text();
+    let json = run(&place, &[&args[..], &["--json"]].concat()).ok().text();
+    let rows: Vec<String> = json
+        .lines()
+        .map(|line| {
+            let row: serde_json::Value = serde_json::from_str(line).unwrap();
+            format!("{} {}", row["key"].as_str().unwrap(), row["value"].as_str().unwrap())
+        })
+        .collect();
+    assert_eq!(rows, text.lines().collect::<Vec<_>>());
+    assert_eq!(rows.len(), 3);
+}
+
+#[test]
+fn whoever_does_not_listen_to_errors_gets_the_exit_code_all_the_same() {
+    let (place, blocks) = place(2);
+    std::fs::write(place.file("blocks"), hex(&blocks, "\n")).unwrap();
+    std::fs::write(place.file("bad"), "00\n").unwrap();
+    // Whoever reads has gone before anything is written.
+    let code = |args: &str| {
+        let line = format!("( (sleep 0.3; $node {args}; echo $? >code) 2>&1 >out | true)");
+        shell(&place, &line);
+        std::fs::read_to_string(place.file("code")).unwrap()
+    };
+    assert_eq!(code("import-block --datadir data --block-hex 00"), "1\n");
+    assert_eq!(code("import --datadir data bad"), "1\n");
+    assert_eq!(code("import --datadir data blocks"), "0\n");
+    assert!(run(&place, &["tip", "--datadir", "data"]).ok().text().starts_with("2 "));
+}
+
+#[test]
+fn a_verdict_is_the_exit_code_whoever_has_read_enough() {
+    let (place, blocks) = place(5);
+    import(&place, hex(&blocks, "\n").as_bytes());
+    let verify = |more: &str| {
+        let line =
+            format!("( (sleep 0.3; $node verify --datadir data {more}; echo $? >code) | true)");
+        shell(&place, &line);
+        std::fs::read_to_string(place.file("code")).unwrap()
+    };
+    assert_eq!(verify(""), "0\n");
+    // Everything that the blocks make is said to be wrong, so that it is more than a buffer has.
+    let path = chain_path(&place).join("db/data.kvb");
+    let engine = ledger::KvbEngine::open(&path).unwrap();
+    let mut batch = ledger::Batch::new();
+    for number in 0..3000_u32 {
+        let key = [&[7; 32][..], &number.to_le_bytes()].concat();
+        batch.put(rubin::tables::UTXO, &key, b"nothing");
+    }
+    ledger::Engine::commit(&engine, batch).unwrap();
+    drop(engine);
+    assert_eq!(run(&place, &["verify", "--datadir", "data"]).code, 1);
+    assert_eq!(verify(""), "1\n");
+    assert_eq!(verify("--json"), "1\n");
+}
+
+/// The directory of the only chain.
+fn chain_path(place: &Place) -> std::path::PathBuf {
+    let id = Genesis::devnet().chain_id().to_string();
+    place.file("data").join("chains").join(id)
+}
+
+#[test]
+fn an_import_of_an_export_that_was_cut_off_at_the_end_is_finished() {
+    let (place, blocks) = place(2);
+    import(&place, hex(&blocks[..1], "\n").as_bytes());
+    // The database has its name, and the manifest has not.
+    let path = chain_path(&place);
+    let cut = || {
+        std::fs::rename(path.join("MANIFEST.json"), path.join("db/MANIFEST.json")).unwrap();
+    };
+    cut();
+    let ran = run(&place, &["tip", "--datadir", "data"]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.contains("nothing is lost"), "{}", ran.err);
+    let (words, code, err) = import(&place, hex(&blocks[1..], "\n").as_bytes());
+    assert_eq!((words, code), (vec!["APPLIED_AS_NEW_TIP".to_owned()], 0), "{err}");
+    assert!(run(&place, &["tip", "--datadir", "data"]).ok().text().starts_with("2 "));
+    for more in [&["--profile", "devnet"][..], &[]] {
+        cut();
+        let args = ["import", "--datadir", "data", "-q", "/dev/null"];
+        run(&place, &[&args[..], more].concat()).ok();
+    }
+    // Looking finishes nothing, and says who does.
+    cut();
+    let before = files(&place.file("data"));
+    for command in ["tip", "verify", "migrate"] {
+        let ran = run(&place, &[command, "--datadir", "data"]);
+        assert!(ran.code == 1 && ran.err.contains("nothing is lost"), "{command}: {}", ran.err);
+    }
+    assert_eq!(files(&place.file("data")), before);
+    run(&place, &["init", "--datadir", "data"]).ok();
+    assert!(run(&place, &["tip", "--datadir", "data"]).ok().text().starts_with("2 "));
+}

@@ -20,7 +20,7 @@ mod warm;
 use ledger::{Batch, Snapshot};
 
 pub(crate) use apply::Change;
-use apply::Fate;
+use apply::{Fate, end, start};
 pub(crate) use gather::Gatherer;
 pub(crate) use grow::{Grower, Progress};
 pub(crate) use prove::{Place, complete, exclude, include};
@@ -111,9 +111,10 @@ impl Tree {
         // What goes wrong from here on leaves half a tree behind.
         let top = self.top.take();
         self.is_read = false;
-        let mut work = apply::Work::new(nodes, self.turn, self.threads);
+        let stack = stack_for(changes);
+        let mut work = apply::Work::new(nodes, self.turn, self.threads, stack);
         work.batch = std::mem::take(batch);
-        let (mut top, fate) = with_stack_for(changes, || {
+        let (mut top, fate) = with_stack(stack, || {
             let mut position = Bits::default();
             match top {
                 Some(mut top) => {
@@ -147,19 +148,22 @@ impl Tree {
     }
 }
 
-/// Applying goes down the tree call by call. Paths that somebody made up may be so long that this takes a stack of its own.
-fn with_stack_for<T: Send>(changes: &[Change], task: impl FnOnce() -> T + Send) -> T {
+/// Applying goes down the tree call by call. Paths that somebody made up may be so long that this takes a stack of its own: so many
+/// bytes, in every thread that works at it.
+fn stack_for(changes: &[Change]) -> Option<usize> {
     let longest = changes.iter().map(|change| change.path.len()).max().unwrap_or(0);
-    if longest <= PLAIN_BITS {
+    (longest > PLAIN_BITS).then(|| longest.saturating_mul(STACK_PER_BIT))
+}
+
+/// Does something, in a thread of its own if it takes another stack.
+fn with_stack<T: Send>(
+    stack: Option<usize>,
+    task: impl FnOnce() -> Result<T, Error> + Send,
+) -> Result<T, Error> {
+    if stack.is_none() {
         return task();
     }
-    std::thread::scope(|scope| {
-        let builder = std::thread::Builder::new().stack_size(longest.saturating_mul(STACK_PER_BIT));
-        match builder.spawn_scoped(scope, task) {
-            Ok(task) => task.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            Err(error) => panic!("no thread for paths of {longest} bits: {error}"),
-        }
-    })
+    std::thread::scope(|scope| end(start(scope, stack, task)?))
 }
 
 /// Adds to a batch that a row goes.

@@ -3,8 +3,8 @@
 //! Invariants
 //! - `valid`, which mappings read, never exceeds the file's length: it changes only under `length`,
 //!   goes down before the file is cut and up after it has grown.
-//! - An error of a sync is returned as it is. Trying another way of syncing after one has failed
-//!   could report success for pages the system has already given up.
+//! - An error of a sync is returned as it is, and all later ones fail: trying another way of syncing
+//!   after one has failed could report success for pages the system has already given up.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -21,9 +21,11 @@ mod dir;
 mod handle;
 mod holder;
 mod platform;
+mod syncer;
 
 pub use dir::FileDir;
 pub(crate) use handle::Handle;
+use syncer::{SYNCERS, Syncers};
 
 /// What an open file may be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,8 +43,9 @@ pub struct FileDisk {
     length: Mutex<()>,
     /// The length mappings may rely on.
     valid: Arc<AtomicU64>,
-    /// The newest mapping, shared by readers and by `sync_range`.
+    /// The newest mapping, shared by readers.
     mapping: Mutex<Option<Mapping>>,
+    syncers: Syncers,
     pins: Arc<Pins>,
 }
 
@@ -118,8 +121,12 @@ impl FileDisk {
     fn over(file: File, access: Access) -> io::Result<Self> {
         let file = Arc::new(Handle::new(file));
         let pins = Pins::of_file(&file);
+        // Whoever only reads has nothing to sync.
+        let count = if access == Access::Write { SYNCERS } else { 1 };
+        let syncers = Syncers::new(&file, count);
         let disk = FileDisk {
             file,
+            syncers,
             access,
             length: Mutex::new(()),
             valid: Arc::new(AtomicU64::new(0)),
@@ -206,7 +213,7 @@ impl Disk for FileDisk {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+        self.syncers.sync()
     }
 
     fn sync_range(&self, offset: u64, len: u64) -> io::Result<()> {
@@ -214,14 +221,11 @@ impl Disk for FileDisk {
         if len == 0 {
             return Ok(());
         }
-        // A mapping of a file not opened for writing would accept the call and sync nothing.
-        if self.access == Access::Write
-            && let Ok(mapping) = self.mapping(end)
-            && mapping.flush(offset, len)?
-        {
-            return Ok(());
+        match self.access {
+            Access::Write => self.syncers.sync_range(offset, len, end, &self.valid),
+            // A mapping of a file not opened for writing would accept the call and sync nothing.
+            Access::Read => self.syncers.sync(),
         }
-        self.file.sync_data()
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {

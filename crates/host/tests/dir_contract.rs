@@ -204,3 +204,29 @@ fn directories_are_made_with_those_above_them() {
     FileDir::remove_all(place.path().join("a")).unwrap();
     assert_eq!(FileDir::list(place.path()).unwrap(), [""; 0]);
 }
+
+/// A directory may come from somebody else, with links in it that lead to the files of whoever uses it.
+#[cfg(unix)]
+#[test]
+fn links_are_neither_followed_nor_written_through() {
+    let home = tempfile::tempdir().unwrap();
+    let precious = home.path().join("precious");
+    std::fs::write(&precious, b"mine").unwrap();
+    let path = home.path().join("store");
+    FileDir::make(&path).unwrap();
+    for name in ["a", ".a.new"] {
+        std::os::unix::fs::symlink(&precious, path.join(name)).unwrap();
+    }
+    let dir = FileDir::new(&path);
+    let refused = |error: std::io::Error| {
+        assert!(error.to_string().contains("symbolic link"), "{error}");
+    };
+    refused(dir.read("a").unwrap_err());
+    refused(dir.open("a").unwrap_err());
+    refused(dir.replace("a", b"theirs").unwrap_err());
+    std::fs::remove_file(path.join("a")).unwrap();
+    // What an interrupted replacement left may be a link, too.
+    dir.replace("a", b"theirs").unwrap();
+    assert_eq!(dir.read("a").unwrap().unwrap(), b"theirs");
+    assert_eq!(std::fs::read(&precious).unwrap(), b"mine");
+}

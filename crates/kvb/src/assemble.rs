@@ -64,7 +64,15 @@ pub(crate) fn assemble(
         .iter()
         .map(|entry| Arc::new(Sealed::new(*entry, Hold::default(), 0)))
         .collect();
-    let view = build_view(&log, &env, parts, &sealed, read_only, report)?;
+    let mut load_max = LOAD_MAX;
+    let view = loop {
+        match build_view(&log, &env, parts, &sealed, read_only, load_max, report) {
+            // Loading a run compares records where there are several of one hash. Whoever only reads can do without that, and learns of a
+            // damaged one when it is asked for.
+            Err(Error::Corrupt(_)) if read_only && load_max > 0 => load_max = 0,
+            view => break view?,
+        }
+    };
     let has_runs = !view.runs.is_empty();
     let tail_damage = report.damage.filter(|_| !options.despite_damage);
     let position = parts.position();
@@ -170,9 +178,12 @@ fn writer(parts: &Parts, ring: Ring, read_only: bool) -> Writer {
         return Writer::new(parts.next_seqno(), ring);
     }
     let last = parts.tail.segments.last();
+    // Pieces of a batch that are left out are those of one that somebody may be writing: once it is published, the way to go on is lost
+    // without them, and the bucket is mounted again.
+    let left_out = parts.aborted.first().map(|first| first.base_seqno.get());
     let next_seqno = match last {
         Some(last) => last.last_seqno() + 1,
-        None => parts.root.extension.tail_seqno.get(),
+        None => left_out.unwrap_or(parts.root.extension.tail_seqno.get()),
     };
     let mut writer = Writer::new(next_seqno, ring);
     writer.active = last.cloned();
@@ -215,6 +226,8 @@ fn keeper(parts: &Parts, sealed: &[Arc<Sealed>], is_read_only: bool) -> Keeper {
         image_spare: None,
         is_spare_taken: false,
         warm: Warm::default(),
+        is_raw_cold: true,
+        is_raw_warm: true,
         is_table_stale: false,
         named: parts.root.roster.named.clone(),
         next_seg_id: parts.root.extension.next_seg_id.get(),
@@ -232,13 +245,15 @@ fn keeper(parts: &Parts, sealed: &[Arc<Sealed>], is_read_only: bool) -> Keeper {
     }
 }
 
-/// The index as of the last commit: image, then runs of what it does not cover, then the tail.
+/// The index as of the last commit: image, then runs of what it does not cover, then the tail. Runs of no more than `load_max` records
+/// in all are loaded.
 fn build_view(
     log: &Log,
     env: &Arc<dyn Env>,
     parts: &Parts,
     sealed: &[Arc<Sealed>],
     read_only: bool,
+    load_max: usize,
     report: &mut MountReport,
 ) -> Result<View> {
     let geometry = parts.fixed.geometry;
@@ -251,7 +266,7 @@ fn build_view(
     let count = |sealed: &&Arc<Sealed>| usize::try_from(sealed.entry.record_count.get());
     let in_runs: usize = newer.iter().filter_map(|sealed| count(sealed).ok()).sum();
     let is_late =
-        |sealed: &Arc<Sealed>| in_runs > LOAD_MAX || sealed.run(log, &parts.fixed).is_some();
+        |sealed: &Arc<Sealed>| in_runs > load_max || sealed.run(log, &parts.fixed).is_some();
     let mut layers = Vec::new();
     for sealed in &newer {
         layers.push(if is_late(sealed) {
@@ -264,7 +279,7 @@ fn build_view(
     report.runs = u64::try_from(layers.len()).unwrap_or(u64::MAX);
     let in_tail: usize = parts.tail.segments.iter().map(|segment| segment.entries.len()).sum();
     let must_load = report.runs_rebuilt > 0;
-    let load_runs = in_runs <= LOAD_MAX || must_load;
+    let load_runs = in_runs <= load_max || must_load;
     let to_load: usize = if load_runs { layers.iter().map(Layer::len).sum() } else { 0 };
     let room = in_tail + to_load;
     let active = Overlay::with_room(room.max(1024), env.random_u64());

@@ -150,7 +150,7 @@ impl Core {
         // If the last one was full, the next will be too; growing would copy every entry again.
         let view = self.view.load();
         let entries = view.active.len();
-        let keys_after = view.image.place.used + u64::try_from(entries).unwrap_or(u64::MAX);
+        let keys_after = view.key_count(&self.log);
         let room = with_quarter(self.overlay_limit(keys_after)).min(entries.saturating_mul(2));
         drop(view);
         let fresh = Arc::new(Overlay::with_room(room, self.env.random_u64()));

@@ -64,6 +64,10 @@ impl Core {
         };
         self.throttle.relax();
         let mut done = self.latch_unless_damage(result)?;
+        if kind != Compact::Auto {
+            let shortened = self.lock_keeper().shorten_reserve(self);
+            self.latch(shortened)?;
+        }
         self.cool()?;
         let nanos = self.env.monotonic_ns().saturating_sub(start);
         self.counters.compacted(nanos);

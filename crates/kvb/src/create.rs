@@ -105,6 +105,8 @@ pub(crate) fn create(disk: &Arc<dyn Disk>, env: &Arc<dyn Env>, options: &Options
         image_spare: None,
         is_spare_taken: false,
         warm: Warm::default(),
+        is_raw_cold: true,
+        is_raw_warm: true,
         is_table_stale: false,
         named: Vec::new(),
         next_seg_id: 1,

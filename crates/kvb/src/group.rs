@@ -12,7 +12,7 @@ use crate::log::Log;
 use crate::opened::Opened;
 
 /// How many entries are compared in turn.
-const IN_TURN: u64 = 8;
+pub(crate) const IN_TURN: u64 = 8;
 
 /// An entry of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -43,9 +43,17 @@ const FIRST_BYTES: u64 = 256 << 10;
 const CHURN_BYTES: u64 = 2 << 20;
 /// Smallest log extent after the first, in bytes.
 const SEGMENT_BYTES_MIN: u64 = 16 << 10;
+/// What part of the log an extent has that takes little space.
+const SHORT_PART: u64 = 512;
 
 /// Bytes that may always die in the log before the next image.
 pub(crate) const DEAD_MAX_MIN: u64 = 256 << 10;
+
+/// Pages of a log extent as near to so many as the limits allow.
+fn within_limits(core: &Core, pages: u64) -> u64 {
+    let least = core.geometry().pages(SEGMENT_BYTES_MIN).max(4);
+    pages.clamp(least, core.fixed.segment_page_max.max(least))
+}
 
 /// A registered segment.
 #[derive(Clone, Debug)]
@@ -71,6 +79,9 @@ pub(crate) struct Keeper {
     pub(crate) b_page: u64,
     pub(crate) space: Space,
     pub(crate) warm: Warm,
+    /// Some pages past the high-water mark may have no blocks, and some may have theirs.
+    pub(crate) is_raw_cold: bool,
+    pub(crate) is_raw_warm: bool,
     /// Registered segments by first page.
     pub(crate) segments: BTreeMap<u64, Kept>,
     /// First pages of those the table on disk does not have.
@@ -121,23 +132,27 @@ impl Keeper {
     /// of batches as they come now need that: every segment that they fill costs syncs, and there is nothing to compact.
     pub(crate) fn next_segment_pages(&self, core: &Core) -> u64 {
         let geometry = core.geometry();
-        let (mut log_pages, mut dead) = (0, 0_u64);
-        for kept in self.segments.values() {
-            log_pages += u64::from(kept.entry.data_page_count.get());
-            // Somebody may have forged them.
-            dead = dead.saturating_add(kept.entry.dead_bytes.get());
-            dead = dead.saturating_add(kept.entry.delete_bytes.get());
-        }
-        let least = geometry.pages(SEGMENT_BYTES_MIN).max(4);
+        let (log_pages, is_fading) = self.log_pages(core);
         let mut wanted = (log_pages / 64).max(geometry.pages(CHURN_BYTES)).min(log_pages / 32);
-        if dead <= geometry.paddr(log_pages) / 64 {
+        if !is_fading {
             wanted = log_pages / 16;
             let groups =
                 geometry.pages(core.group_bytes.load(Ordering::Relaxed).saturating_mul(GROUPS));
             wanted = groups.clamp(wanted, (log_pages / 8).max(geometry.pages(FIRST_BYTES)));
         }
-        let wanted = wanted.max(1).next_power_of_two();
-        wanted.clamp(least, core.fixed.segment_page_max.max(least))
+        within_limits(core, wanted.max(1).next_power_of_two())
+    }
+
+    /// Pages of the log, and whether more than next to nothing of it is dead.
+    pub(crate) fn log_pages(&self, core: &Core) -> (u64, bool) {
+        let (mut pages, mut dead) = (0, 0_u64);
+        for kept in self.segments.values() {
+            pages += u64::from(kept.entry.data_page_count.get());
+            // Somebody may have forged them.
+            dead = dead.saturating_add(kept.entry.dead_bytes.get());
+            dead = dead.saturating_add(kept.entry.delete_bytes.get());
+        }
+        (pages, dead > core.geometry().paddr(pages) / 64)
     }
 
     /// Takes an extent for the log or for output and notes it to be named by the next checkpoint.
@@ -202,8 +217,10 @@ impl Keeper {
         }
         if !segments.is_empty() || !fresh.is_empty() {
             self.note_log_bytes(core);
-            freed.extend(self.checkpoint_without_outgrown(core, least, fresh.len())?);
+            let is_outgrown = |pages: u64| pages < least;
+            freed.extend(self.checkpoint_without(core, is_outgrown, fresh.len())?);
         }
+        self.cool_raw_if_idle(core)?;
         for extent in freed {
             self.give_back(core, extent)?;
         }
@@ -219,30 +236,66 @@ impl Keeper {
         Ok(())
     }
 
-    /// Writes a checkpoint that does not name extents any more which the log has outgrown, as far as fresh ones take their place. Gives
-    /// what they leave.
-    fn checkpoint_without_outgrown(
+    /// Writes a checkpoint that does not name extents for the log any more which are of the wrong length, as far as fresh ones take their
+    /// place. Gives what they leave.
+    fn checkpoint_without(
         &mut self,
         core: &Core,
-        least: u64,
+        is_wrong: impl Fn(u64) -> bool,
         fresh: usize,
     ) -> Result<Vec<Extent>> {
-        let mut outgrown = Vec::new();
+        let mut wrong = Vec::new();
         let mut supply = core.lock_supply();
         while supply.reserve.len() + fresh > RESERVE
             && let Some(at) =
-                supply.reserve.iter().position(|named| named_extent(named).page_count < least)
+                supply.reserve.iter().position(|named| is_wrong(named_extent(named).page_count))
         {
-            outgrown.extend(supply.reserve.remove(at));
+            wrong.extend(supply.reserve.remove(at));
         }
         drop(supply);
-        self.named.retain(|named| !outgrown.iter().any(|gone| gone.seg_id == named.seg_id));
+        self.named.retain(|named| !wrong.iter().any(|gone| gone.seg_id == named.seg_id));
         if let Err(error) = self.checkpoint(core) {
-            self.named.extend(&outgrown);
-            core.lock_supply().reserve.extend(outgrown);
+            self.named.extend(&wrong);
+            core.lock_supply().reserve.extend(wrong);
             return Err(error);
         }
-        Ok(outgrown.iter().map(named_extent).collect())
+        Ok(wrong.iter().map(named_extent).collect())
+    }
+
+    /// Keeps shorter extents ready for the log, for those who want space back more than quick commits. On a full disk nothing
+    /// changes.
+    pub(crate) fn shorten_reserve(&mut self, core: &Core) -> Result<()> {
+        let wanted = (self.log_pages(core).0 / SHORT_PART).max(1);
+        let pages = within_limits(core, wanted.next_power_of_two());
+        let is_long = |count: u64| count > pages;
+        let long = {
+            let supply = core.lock_supply();
+            supply.reserve.iter().filter(|named| is_long(named_extent(named).page_count)).count()
+        };
+        let mut fresh = Vec::new();
+        for _ in 0..long {
+            match self.name_extent(core, pages, NAMED_LOG) {
+                Ok(named) => fresh.push(named),
+                Err(Error::NoSpace) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        let freed = match self.checkpoint_without(core, is_long, fresh.len()) {
+            Ok(freed) => {
+                // Order: for the log only now that a durable superblock names them.
+                core.lock_supply().reserve.extend(fresh);
+                freed
+            }
+            Err(Error::NoSpace) => {
+                self.named.retain(|named| !fresh.iter().any(|one| one.seg_id == named.seg_id));
+                fresh.iter().map(named_extent).collect()
+            }
+            Err(error) => return Err(error),
+        };
+        freed.into_iter().try_for_each(|extent| self.give_back(core, extent))
     }
 
     /// Seals a segment and adds it to the table; gives what is left of its extent.

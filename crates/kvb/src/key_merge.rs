@@ -4,8 +4,7 @@
 //! - Tombstones are always looked at: a dead record that looks live by its bit must meet the one that hides it.
 //! - A record that cannot be read is an error in its place. What its header or its run says of it keeps older records of
 //!   its hash from being taken for the newest: each key of those is an error, too. If not even that is known, the merge ends
-//!   there. That its key has the right hash is not enough to know its place, for keys of one hash can be a flipped bit apart:
-//!   the key must also stand between those beside it.
+//!   there. Its key counts only if the hash vouches for it: keys made to collide can be a flipped bit apart.
 
 use std::cmp::Ordering;
 use std::collections::binary_heap::PeekMut;
@@ -167,9 +166,6 @@ impl<'a, R: Held<'a>> KeyMerge<'a, R> {
             for place in part.order.lost() {
                 self.note_damage(part, part.start + Place(*place).offset());
             }
-            for place in part.order.doubted() {
-                self.hide_older(part, part.start + Place(*place).offset());
-            }
         }
         let mut cursor = Cursor { level, part: 0, next: 0, has_bits: false, ahead: None };
         cursor.start(&self.core.log, from, self.is_reverse);
@@ -268,9 +264,7 @@ impl<'a, R: Held<'a>> KeyMerge<'a, R> {
         let cursor = self.cursors.get(index)?;
         let (level, number) = (Arc::clone(&cursor.level), cursor.part);
         let part = level.parts.get(number)?;
-        let spot = (number, if self.is_reverse { cursor.next } else { cursor.next - 1 });
-        let head = R::read_head(&self.core.log, paddr, &self.core.hash);
-        match head.filter(|head| level.stands(&self.core.log, spot, head.key())) {
+        match R::read_head(&self.core.log, paddr, &self.core.hash) {
             Some(head) => self.hide_older(part, paddr).then_some(head),
             None => {
                 self.note_damage(part, paddr);

@@ -13,12 +13,6 @@ use crate::order::Order;
 use crate::sealed::Sealed;
 use crate::text::Text;
 
-/// Records on each side of a damaged one that are looked at to tell whether it is in its place.
-const BESIDE: usize = 8;
-
-/// Part and place of a record in a level.
-type Spot = (usize, usize);
-
 /// Records in key order, part by part.
 #[derive(Debug)]
 pub(crate) struct Level {
@@ -148,40 +142,5 @@ impl Level {
             Some(found) => (part, found.order.seek(log, found.start, key, skip_equal, is_reverse)),
             None => (part, 0),
         }
-    }
-
-    /// True if a key may stand at a spot, going by those beside it that can be read.
-    pub(crate) fn stands(&self, log: &Log, spot: Spot, key: &[u8]) -> bool {
-        let before = std::iter::successors(self.before(spot), |spot| self.before(*spot));
-        let behind = std::iter::successors(self.behind(spot), |spot| self.behind(*spot));
-        self.fits(log, before, |other| other <= key) && self.fits(log, behind, |other| other >= key)
-    }
-
-    /// True if the first record of some that can be read has a key that fits, or if there are none at all.
-    fn fits(
-        &self,
-        log: &Log,
-        spots: impl Iterator<Item = Spot>,
-        fits: impl Fn(&[u8]) -> bool,
-    ) -> bool {
-        let mut spots = spots.take(BESIDE).peekable();
-        let is_end = spots.peek().is_none();
-        let sound = |(part, index): Spot| log.try_record(self.parts.get(part)?.paddr(log, index)?);
-        spots.find_map(sound).map_or(is_end, |other| fits(other.key()))
-    }
-
-    fn before(&self, (part, index): Spot) -> Option<Spot> {
-        if let Some(before) = index.checked_sub(1) {
-            return Some((part, before));
-        }
-        let part = part.checked_sub(1)?;
-        Some((part, self.parts.get(part)?.order.len().checked_sub(1)?))
-    }
-
-    fn behind(&self, (part, index): Spot) -> Option<Spot> {
-        if index + 1 < self.parts.get(part)?.order.len() {
-            return Some((part, index + 1));
-        }
-        self.parts.get(part + 1).filter(|part| part.order.len() > 0).map(|_| (part + 1, 0))
     }
 }

@@ -185,17 +185,27 @@ impl Log {
         self.vault.is_none().then_some(known)
     }
 
-    /// The record at `paddr` as far as its key, if the header's CRC holds and the hash in it is the key's, whatever became of
-    /// the value. Other keys may have that hash. In an encrypted bucket nothing vouches for a record but its tag.
+    /// The record at `paddr` as far as its key, if the header's CRC holds and the hash in it vouches for the key, whatever became of
+    /// the value. In an encrypted bucket nothing vouches for a record but its tag.
     pub(crate) fn plain_head(&self, paddr: u64, hash: &KeyHash) -> Option<Opened<'_>> {
-        if self.vault.is_some() { None } else { self.likely_head(paddr, hash) }
+        let head = self.likely_head(paddr, hash).filter(|_| self.vault.is_none());
+        head.filter(|head| hash.vouches_for(head.key()))
     }
 
-    /// The same, for telling somebody which record was lost.
+    /// The record at `paddr` as far as its key, if the hash in its header is the key's, for telling somebody which record was lost. Other
+    /// keys may have that hash.
     pub(crate) fn likely_head(&self, paddr: u64, hash: &KeyHash) -> Option<Opened<'_>> {
         let key = self.try_key(paddr)?;
         let header = RecordHeader::decode(self.bytes(paddr, RecordHeader::SIZE)?)?;
         (header.hash64.get() == hash.hash64(&key)).then(|| Opened::new(header, key))
+    }
+
+    /// The record at `paddr` as far as its key, if that holds. Of a long one not more is read than that takes.
+    pub(crate) fn keyed_record(&self, paddr: u64, hash: &KeyHash) -> Option<Opened<'_>> {
+        let is_long = self.header(paddr)?.record_len() >= CHECK_ONCE;
+        let head = self.likely_head(paddr, hash).filter(|_| is_long);
+        let head = head.filter(|head| hash.vouches_for(head.key()));
+        head.or_else(|| self.try_record(paddr))
     }
 
     /// Forgets which records of a range were found sound; called before others are written there.

@@ -4,6 +4,7 @@
 //! nobody looks at yet. A crash in the middle costs nothing. Growth and shrinking are the same merge into another
 //! number of pages. Cost: the pages of both images, and one key comparison per hash that is in both.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,17 +14,18 @@ use zerocopy::little_endian::{U16, U32, U64};
 use crate::cipher::BucketKey;
 use crate::core::{Core, lock};
 use crate::error::{Corrupt, Error, Result, What};
-use crate::format::index_page::slots_per_page;
+use crate::format::index_page::{slot_hash, slots_per_page};
 use crate::format::meta::{self, MetaHead};
+use crate::group::IN_TURN;
 use crate::image::{Image, ImagePlace};
 use crate::image_builder::ImageBuilder;
 use crate::image_walk::ImageWalk;
+use crate::opened::Opened;
 use crate::overlay::{DELETE_BIT, Overlay};
 use crate::room::Retired;
 use crate::segment::meta_extent;
 use crate::segment_sums::SegmentSums;
 use crate::spread_sort::sort_spread;
-use crate::text::Text;
 use crate::view::{Frozen, View};
 
 /// The table has so many parts at most whose changes are sorted at a time, and fewer if there are no more changes than these.
@@ -338,28 +340,57 @@ impl Core {
             _ => {}
         }
         // Several of one hash: only key bytes tell which belong together.
-        let mut all = Vec::with_capacity(olds.len() + news.len());
-        for (is_old, &(hash, entry)) in
-            news.iter().map(|new| (false, new)).chain(olds.iter().map(|old| (true, old)))
-        {
-            // Unchecked: a damaged record is most likely like no other, keeps its slot, and reading it says so.
-            let key = self.log.try_key(entry & !DELETE_BIT);
-            all.push((key, is_old, hash, entry));
+        let all = news.iter().map(|new| (new, false)).chain(olds.iter().map(|old| (old, true)));
+        let mut all: Vec<Twin<'_>> = all.map(|(one, is_old)| self.twin(*one, is_old)).collect();
+        all.sort_by(|a, b| (&a.key, a.is_old).cmp(&(&b.key, b.is_old)));
+        if all.iter().any(|twin| twin.key.is_none()) {
+            return self.merge_damaged(all, builder, dead);
         }
-        all.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
-        let mut newest: Option<Text<'_>> = None;
-        for (key, is_old, hash, entry) in all {
-            let is_replaced = is_old && key.is_some() && key == newest;
-            if !is_old {
-                newest = key;
+        let mut newest: Option<Cow<'_, [u8]>> = None;
+        for twin in all {
+            let is_replaced = twin.is_old && twin.key == newest;
+            if !twin.is_old {
+                newest = twin.key;
             }
-            if is_replaced || entry & DELETE_BIT != 0 {
-                self.note_dead(dead, entry);
+            if is_replaced || twin.entry & DELETE_BIT != 0 {
+                self.note_dead(dead, twin.entry);
             } else {
-                builder.push(hash, entry)?;
+                builder.push(twin.hash, twin.entry)?;
             }
         }
         Ok(())
+    }
+
+    /// The same if some record of them does not hold: it may be of any of the keys, and must be met before whatever is older than it. So they
+    /// stand newest first, with their DELETEs, or if they are too many to be searched in turn, behind those that do not hold.
+    #[cold]
+    fn merge_damaged(
+        &self,
+        mut all: Vec<Twin<'_>>,
+        builder: &mut ImageBuilder<'_>,
+        dead: &mut SegmentSums,
+    ) -> Result<()> {
+        all.dedup_by(|later, first| {
+            let is_replaced = later.is_old && later.key.is_some() && later.key == first.key;
+            if is_replaced {
+                self.note_dead(dead, later.entry);
+            }
+            is_replaced
+        });
+        if u64::try_from(all.len()).is_ok_and(|count| count <= IN_TURN) {
+            all.sort_by_key(|twin| std::cmp::Reverse(twin.seqno));
+        }
+        all.iter().try_for_each(|twin| builder.push(twin.hash, twin.entry & !DELETE_BIT))
+    }
+
+    /// What one of several entries of a hash leads to.
+    fn twin(&self, (hash, entry): Change, is_old: bool) -> Twin<'_> {
+        let paddr = entry & !DELETE_BIT;
+        let record = self.log.keyed_record(paddr, &self.hash);
+        let record = record.filter(|record| slot_hash(record.header.hash64.get()) == hash);
+        let lost = || self.log.lost_record(paddr).map_or(u64::MAX, |(_, seqno)| seqno);
+        let seqno = record.as_ref().map_or_else(lost, Opened::seqno);
+        Twin { key: record.map(Opened::into_key), seqno, is_old, hash, entry }
     }
 
     fn note_dead(&self, dead: &mut SegmentSums, entry: u64) {
@@ -424,6 +455,18 @@ pub(crate) fn image_head(
         page_count: U64::new(place.extent.page_count),
     };
     meta_extent(geometry, 0, head, Vec::new(), key)
+}
+
+/// One of several entries of one hash.
+struct Twin<'a> {
+    /// `None` if the record does not hold.
+    key: Option<Cow<'a, [u8]>>,
+    /// The highest there is if nobody knows.
+    seqno: u64,
+    /// The image has it.
+    is_old: bool,
+    hash: u64,
+    entry: u64,
 }
 
 /// A new image, and the bytes that died with the old one by first page of their segment.

@@ -1,5 +1,7 @@
 //! A record that passed its checks, with key and stored value in the clear.
 
+use std::borrow::Cow;
+
 use crate::format::record::{Framed, RecordHeader};
 use crate::hash::KeyHash;
 use crate::log::Log;
@@ -48,6 +50,12 @@ impl<'a> Opened<'a> {
     pub(crate) fn into_stored(self) -> (Text<'a>, usize) {
         let from = self.key_len();
         (self.body, from)
+    }
+
+    /// Its key to be kept.
+    pub(crate) fn into_key(self) -> Cow<'a, [u8]> {
+        let len = self.key_len().min(self.body.len());
+        self.body.part(..len)
     }
 
     /// Its seqno.

@@ -88,7 +88,7 @@ impl Default for Options {
             despite_damage: false,
             durability: Durability::Sync,
             background: true,
-            overlay_min: 256 << 10,
+            overlay_min: 512 << 10,
             slack: SLACK,
         }
     }
@@ -206,7 +206,7 @@ impl Options {
         self
     }
 
-    /// Index changes kept in memory before they are merged into the index on disk. Default 262144; half of
+    /// Index changes kept in memory before they are merged into the index on disk. Default 524288; half of
     /// that and a quarter of the number of keys if that is more.
     pub fn overlay_min(mut self, entries: usize) -> Self {
         self.overlay_min = entries;

@@ -31,10 +31,8 @@ pub(crate) enum Order {
 #[derive(Clone, Debug)]
 pub(crate) struct Sorted {
     places: Arc<[u32]>,
-    /// Records that have no place in it, because they are damaged.
+    /// Records that have no place in it, because they are damaged and nobody knows their keys.
     lost: Arc<[u32]>,
-    /// Records that have one by their keys, but are damaged, too.
-    doubted: Arc<[u32]>,
 }
 
 impl Sorted {
@@ -164,12 +162,11 @@ impl Order {
     /// Sorts records at these places of the segment that starts at `start`, given in log order.
     pub(crate) fn sort(log: &Log, hash: &KeyHash, start: u64, places: &[u32]) -> Sorted {
         let paddr = |place: &u32| start + Place(*place).offset();
-        let is_sound = |place: &&u32| log.try_record(paddr(place)).is_some();
-        let has_key = |place: &&u32| log.plain_head(paddr(place), hash).is_some();
-        let (_, damaged): (Vec<u32>, Vec<u32>) = places.iter().partition(is_sound);
-        let (doubted, lost): (Vec<u32>, Vec<u32>) = damaged.iter().partition(has_key);
-        let is_lost = |place: &&u32| lost.binary_search_by_key(&paddr(place), paddr).is_ok();
-        let places: Vec<u32> = places.iter().filter(|place| !is_lost(place)).copied().collect();
+        let has_key = |place: &&u32| {
+            let paddr = paddr(place);
+            log.try_record(paddr).is_some() || log.plain_head(paddr, hash).is_some()
+        };
+        let (places, lost): (Vec<u32>, Vec<u32>) = places.iter().partition(has_key);
         let key = |id: u32| {
             let place = usize::try_from(id).ok().and_then(|at| places.get(at));
             place.map_or(Text::lent(&[]), |place| log.key(start + Place(*place).offset()))
@@ -178,11 +175,7 @@ impl Order {
             (0_u32..).take(places.len()).map(|id| (chunk(&key(id), 0), id)).collect();
         sort_by_key(&mut items, key);
         let place = |item: &Item| usize::try_from(item.1).ok().and_then(|at| places.get(at));
-        Sorted {
-            places: items.iter().filter_map(place).copied().collect(),
-            lost: lost.into(),
-            doubted: doubted.into(),
-        }
+        Sorted { places: items.iter().filter_map(place).copied().collect(), lost: lost.into() }
     }
 
     /// Places of records that have none in the order.
@@ -190,14 +183,6 @@ impl Order {
         match self {
             Order::Directory(_) => &[],
             Order::Sorted(sorted) => &sorted.lost,
-        }
-    }
-
-    /// Places of damaged records that were ordered by keys which may not be theirs.
-    pub(crate) fn doubted(&self) -> &[u32] {
-        match self {
-            Order::Directory(_) => &[],
-            Order::Sorted(sorted) => &sorted.doubted,
         }
     }
 

@@ -25,6 +25,10 @@ const SLICE: usize = 256 << 10;
 /// Bytes written before they are synced, so that no commit's sync has to carry more of them.
 const DIRTY_MAX: u64 = 4 << 20;
 
+/// Fewer pages are taken for an output than are needed, if they have their blocks, but no fewer than this, nor than such a part of them.
+const OUTPUT_PAGES_WARM: u64 = 256;
+const WARM_PART: u64 = 4;
+
 /// Origin of a record that was nowhere in this bucket.
 pub(crate) const ORIGIN_NONE: u64 = 0;
 
@@ -192,9 +196,17 @@ impl crate::keeper::Keeper {
         if missing > self.space.raw_pages() { self.grow(core, missing) } else { Ok(()) }
     }
 
+    /// So many pages, or fewer if those are in one place and have their blocks, and are worth an output.
+    fn warm_or(&self, pages: u64) -> u64 {
+        let warm = self.space.iter().map(|extent| self.warm.count_first(extent));
+        let most = warm.max().unwrap_or(0).min(pages);
+        if most >= OUTPUT_PAGES_WARM.max(pages / WARM_PART) { most } else { pages }
+    }
+
     /// Takes an extent for an output: one of so many pages, or what a full disk has left in one place, or what is kept for
     /// the next image or for the log, if it may.
     fn name_output(&mut self, core: &Core, pages: u64, may_borrow: bool) -> Result<NamedExtent> {
+        let pages = self.warm_or(pages);
         match self.name_extent(core, pages, NAMED_OUTPUT) {
             Err(Error::NoSpace) => {}
             result => return result,

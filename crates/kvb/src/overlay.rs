@@ -553,18 +553,61 @@ impl Overlay {
     }
 
     /// Every entry, in no order: hash and address with its DELETE bit.
-    pub(crate) fn for_each(&self, mut visit: impl FnMut(u64, u64)) {
+    pub(crate) fn for_each(&self, visit: impl FnMut(u64, u64)) {
+        self.for_each_beside(&Marks::default(), visit);
+    }
+
+    /// The same without those of hashes that are marked.
+    pub(crate) fn for_each_beside(&self, marks: &Marks, mut visit: impl FnMut(u64, u64)) {
         for at in 0..self.slot_count {
             let (hash, entry) = self.slot(at);
-            if hash != 0 {
+            if hash != 0 && !marks.has(at) {
                 visit(hash, entry);
             }
         }
         let flood = self.flood.read().expect("no panic under the lock");
         for ((hash, _), chain) in flood.iter() {
+            // Some of a flooded hash always have slots.
+            if self.slots_of(*hash).any(|at| marks.has(at)) {
+                continue;
+            }
             for flooded in chain {
                 visit(*hash, flooded.entry.load(Ordering::Acquire));
             }
         }
+    }
+
+    /// Marks a hash, if it is there.
+    pub(crate) fn mark(&self, hash: u64, marks: &mut Marks) {
+        if self.filter.may_contain(hash) {
+            self.slots_of(hash).for_each(|at| marks.add(at));
+        }
+    }
+
+    fn slots_of(&self, hash: u64) -> impl Iterator<Item = usize> + '_ {
+        let all = std::iter::successors(Some(self.home(hash)), |at| Some(self.next(*at)));
+        let all = all.map(|at| (at, self.slot(at).0)).take_while(|(_, found)| *found != 0);
+        all.filter_map(move |(at, found)| (found == hash).then_some(at))
+    }
+}
+
+/// Slots of one overlay: a bit each.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    words: Vec<u64>,
+}
+
+impl Marks {
+    fn add(&mut self, at: usize) {
+        if self.words.len() <= at / 64 {
+            self.words.resize(at / 64 + 1, 0);
+        }
+        if let Some(word) = self.words.get_mut(at / 64) {
+            *word |= 1 << (at % 64);
+        }
+    }
+
+    fn has(&self, at: usize) -> bool {
+        self.words.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
     }
 }

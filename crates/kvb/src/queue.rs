@@ -17,7 +17,9 @@ const GROUP_MAX: usize = 256;
 /// Longest wait for company.
 const WAIT_MAX_NS: u64 = 4_000_000;
 /// Syncs that take longer than this are slept through. Waking up takes tens of microseconds, which shorter ones are not worth.
-const SLEEP_NS: u64 = 250_000;
+const SLEEP_NS: u64 = 500_000;
+/// Longer ones count as long as this, so that they are soon forgotten.
+const SYNC_MAX_NS: u64 = 2_000_000;
 /// Most times that somebody who waits gives way before it sleeps, whatever the clock says.
 const YIELDS_MAX: usize = 10_000;
 
@@ -26,6 +28,8 @@ const YIELDS_MAX: usize = 10_000;
 pub(crate) struct Queue {
     state: Mutex<State>,
     last_sync_ns: AtomicU64,
+    /// How long syncs take of late: one slow one among quick ones sends nobody to sleep.
+    usual_sync_ns: AtomicU64,
     /// How many wait, for a leader to look at without the lock.
     waiting: AtomicUsize,
 }
@@ -122,11 +126,13 @@ impl Queue {
     /// Notes how long a sync took.
     pub(crate) fn synced_in(&self, nanos: u64) {
         self.last_sync_ns.store(nanos, Ordering::Relaxed);
+        let usual = self.usual_sync_ns.load(Ordering::Relaxed);
+        self.usual_sync_ns.store((3 * usual + nanos.min(SYNC_MAX_NS)) / 4, Ordering::Relaxed);
     }
 
     /// How long to wait awake: for a few syncs, if they are short.
     fn awake_ns(&self) -> u64 {
-        let sync = self.last_sync_ns.load(Ordering::Relaxed);
+        let sync = self.usual_sync_ns.load(Ordering::Relaxed);
         if sync <= SLEEP_NS { 4 * sync } else { 0 }
     }
 }

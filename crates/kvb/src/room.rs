@@ -66,16 +66,34 @@ impl Keeper {
             }
             let extent = self.space.take_raw(pages).ok_or(Error::NoSpace)?;
             self.warm.forget(extent);
+            if self.is_raw_cold
+                && let Err(error) = self.fill_holes(core, extent)
+            {
+                self.space.put_raw_back(extent);
+                return Err(error);
+            }
             // Any checkpoint may come before the caller writes there, and its walk must find the way.
             write_passive(&*core.disk, core.geometry(), Kind::Free, extent)?;
             return Ok(extent);
         };
+        if let Some(rest) = taken.rest {
+            // Its header is about to be written, most likely into a hole.
+            let head = Extent::new(rest.start_page, 1);
+            let (at, len) = (core.geometry().paddr(head.start_page), core.geometry().page_size);
+            if !self.warm.has(head)
+                && let Err(error) = self.reserve(core, at, len, "reserve space")
+            {
+                self.space.give_back(taken.extent);
+                return Err(error);
+            }
+        }
         let is_warm = self.warm.has(taken.extent);
         debug_assert_eq!(self.user_of(taken.extent), None, "free pages that are used");
         // Order: what is being filled must not be given back meanwhile.
         self.warm.forget(taken.extent);
-        if !is_warm {
-            self.fill_holes(core, taken.extent)?;
+        if !is_warm && let Err(error) = self.fill_holes(core, taken.extent) {
+            self.space.give_back(taken.extent);
+            return Err(error);
         }
         taken.rest.iter().for_each(|rest| self.warm.add_head(*rest));
         // Order: see the first invariant. The second sync is for extents that were joined in memory only: their old
@@ -116,10 +134,7 @@ impl Keeper {
         let end = geometry.paddr(extent.end_page());
         while at < end {
             let len = (end - at).min(PUNCH_BYTES);
-            if let Err(error) = self.reserve(core, at, len, "reserve space") {
-                self.space.give_back(extent);
-                return Err(error);
-            }
+            self.reserve(core, at, len, "reserve space")?;
             at += len;
         }
         Ok(())
@@ -129,8 +144,13 @@ impl Keeper {
     pub(crate) fn grow(&mut self, core: &Core, pages: u64) -> Result<()> {
         let geometry = core.geometry();
         let file_pages = self.b_page + 1;
-        let step = (geometry.paddr(file_pages) / 8).clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX);
+        let mut step = (geometry.paddr(file_pages) / 8).clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX);
+        if self.log_pages(core).1 {
+            // Compaction will free what is needed next.
+            step = step.min(geometry.paddr(self.next_segment_pages(core)));
+        }
         let missing = pages.saturating_sub(self.space.raw_pages());
+        let is_first = self.space.raw_pages() == 0;
         // The whole step if the disk has it, the bare need if not.
         let grown =
             self.allocate(core, missing + geometry.pages(step)).or_else(|error| match error {
@@ -146,6 +166,9 @@ impl Keeper {
         let old = geometry.paddr(self.b_page);
         self.b_page += grown;
         self.space.set_raw_end(self.b_page);
+        // If there were others, those may have no blocks.
+        self.is_raw_cold &= !is_first;
+        self.is_raw_warm = true;
         self.write_superblocks(core, position)?;
         // Whoever looks for a lost superblock must not find this one.
         core.disk.write_at(old, &[0; 512]).map_err(Error::io("clear the old superblock"))
@@ -164,7 +187,7 @@ impl Keeper {
     /// Takes blocks from the disk. If it is full, those of free pages go back first.
     fn reserve(&mut self, core: &Core, at: u64, len: u64, doing: &'static str) -> Result<()> {
         let reserved = match core.disk.allocate(at, len) {
-            Err(error) if is_full(&error) && !self.warm.is_empty() => {
+            Err(error) if is_full(&error) && (self.is_raw_warm || !self.warm.is_empty()) => {
                 self.cool(core, 0)?;
                 core.disk.allocate(at, len)
             }
@@ -314,17 +337,25 @@ impl Keeper {
 
     /// Gives blocks of free pages back to the disk until it is no more than so many that have some for no reason.
     pub(crate) fn cool(&mut self, core: &Core, most: u64) -> Result<()> {
-        let geometry = core.geometry();
         for extent in self.warm.cool(most) {
-            let (mut at, end) =
-                (geometry.paddr(extent.start_page), geometry.paddr(extent.end_page()));
-            while at < end {
-                let len = (end - at).min(PUNCH_BYTES);
-                core.disk.punch(at, len).map_err(Error::io("give space back"))?;
-                at += len;
-            }
+            give_blocks_back(core, extent)?;
         }
-        Ok(())
+        if most == 0 { self.cool_raw(core) } else { Ok(()) }
+    }
+
+    /// Where records keep dying, a large step by which the file once grew is of no use: what is freed is used first.
+    pub(crate) fn cool_raw_if_idle(&mut self, core: &Core) -> Result<()> {
+        let is_idle = self.space.raw_pages() > 2 * self.next_segment_pages(core);
+        if is_idle && self.log_pages(core).1 { self.cool_raw(core) } else { Ok(()) }
+    }
+
+    /// Gives the blocks of pages past the high-water mark back to the disk.
+    fn cool_raw(&mut self, core: &Core) -> Result<()> {
+        if !std::mem::take(&mut self.is_raw_warm) {
+            return Ok(());
+        }
+        self.is_raw_cold = true;
+        give_blocks_back(core, Extent::new(self.space.high_water(), self.space.raw_pages()))
     }
 
     /// Makes sure that the free-space map has a page for every page of the file it must speak of.
@@ -352,13 +383,25 @@ impl Keeper {
     }
 }
 
+/// Gives the blocks of an extent back to the disk.
+fn give_blocks_back(core: &Core, extent: Extent) -> Result<()> {
+    let geometry = core.geometry();
+    let (mut at, end) = (geometry.paddr(extent.start_page), geometry.paddr(extent.end_page()));
+    while at < end {
+        let len = (end - at).min(PUNCH_BYTES);
+        core.disk.punch(at, len).map_err(Error::io("give space back"))?;
+        at += len;
+    }
+    Ok(())
+}
+
 /// The error for a call that fails harmlessly if the disk is full.
 pub(crate) fn no_space_or(doing: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| if is_full(&source) { Error::NoSpace } else { Error::Io { doing, source } }
 }
 
 /// True if the disk, or the quota, is full.
-fn is_full(error: &io::Error) -> bool {
+pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge

@@ -1,8 +1,8 @@
 //! Rotating the key of an encrypted bucket by rewriting it, while it is in use.
 //!
 //! Order: a checkpoint names the new key beside the old one; from then on segments are begun under the new key; compaction
-//! moves what is under the old one; index and table are written anew; a checkpoint names the new key alone; what is free
-//! is overwritten. After a crash both keys are needed until a rotation to the same key was called again and got to its end.
+//! moves what is under the old one; index and table are written anew; what is free is overwritten; a checkpoint names the new key
+//! alone. After a crash both keys are needed until a rotation to the same key was called again and got to its end.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,12 +14,15 @@ use crate::extent::Extent;
 use crate::format::segment::{Kind, SegmentHeader};
 use crate::keeper::Keeper;
 use crate::mount::named_extent;
+use crate::room::is_full;
 use crate::sealed::Sealed;
 use crate::segment::write_passive;
 use crate::vault::{Keys, Vault};
 
 /// Zeros written at once.
 const ZEROS: usize = 64 << 10;
+/// Most bytes of free space that have their blocks again while they are overwritten.
+const WIPE_BYTES: u64 = 4 << 20;
 /// Segments rewritten in one round; the space of those before is there for the next.
 const ROUND_BYTES: u64 = 256 << 20;
 
@@ -157,16 +160,28 @@ impl Core {
             .segments
             .values()
             .any(|kept| self.key_no(kept.sealed.extent()).is_none_or(|key_no| key_no == old.no));
-        let is_held = keeper.retired.iter().any(|retired| retired.sealed.is_some());
-        if is_left || is_held || keeper.image.key_no == old.no {
+        if is_left || !keeper.retired.is_empty() || keeper.image.key_no == old.no {
             return Ok(false);
         }
+        // Order: as long as the old key is named, the next rotation knows that this is to be done.
+        keeper.scrub(self)?;
         let current = Arc::clone(&vault.keys.load().current);
         vault.keys.store(Arc::new(Keys { current, old: None }));
         keeper.checkpoint(self)?;
-        keeper.scrub(self)?;
         Ok(true)
     }
+}
+
+/// Writes zeros. The caller syncs.
+fn zero(core: &Core, from: u64, to: u64) -> std::io::Result<()> {
+    let zeros = vec![0; ZEROS];
+    let mut at = from;
+    while at < to {
+        let len = usize::try_from(to - at).unwrap_or(usize::MAX).min(ZEROS);
+        core.disk.write_at(at, zeros.get(..len).unwrap_or(&zeros))?;
+        at += u64::try_from(len).unwrap_or(0);
+    }
+    Ok(())
 }
 
 impl Keeper {
@@ -190,31 +205,39 @@ impl Keeper {
         core.disk.sync().map_err(Error::io("sync free extents"))?;
         let reserve: Vec<Extent> = core.lock_supply().reserve.iter().map(named_extent).collect();
         let kept = [self.table_spare, self.image_spare].into_iter().flatten();
-        for extent in free.iter().copied().chain(reserve).chain(kept) {
+        for extent in reserve.into_iter().chain(kept) {
             self.overwrite(core, extent)?;
         }
         core.disk.sync().map_err(Error::io("sync what was overwritten"))?;
-        for extent in free {
-            let (from, to) = (extent.start_page + 1, extent.end_page());
-            core.disk
-                .punch(geometry.paddr(from), geometry.paddr(to - from))
-                .map_err(Error::io("give space back"))?;
+        free.into_iter().try_for_each(|extent| self.wipe(core, extent))
+    }
+
+    /// Overwrites a free extent and gives its blocks back, piece by piece: where it has none, it gets them for a moment.
+    fn wipe(&mut self, core: &Core, extent: Extent) -> Result<()> {
+        let geometry = core.geometry();
+        self.warm.forget(extent);
+        self.overwrite(core, Extent::new(extent.start_page, 1))?;
+        let (mut at, end) =
+            (geometry.paddr(extent.start_page + 1), geometry.paddr(extent.end_page()));
+        while at < end {
+            let len = (end - at).min(WIPE_BYTES);
+            match zero(core, at, at + len) {
+                // What has blocks can be overwritten. The rest is a hole, and there is nothing to overwrite.
+                Err(error) if is_full(&error) => {}
+                written => written.map_err(Error::io("overwrite what is free"))?,
+            }
+            core.disk.sync_range(at, len).map_err(Error::io("sync what was overwritten"))?;
+            core.disk.punch(at, len).map_err(Error::io("give space back"))?;
+            at += len;
         }
         Ok(())
     }
 
-    /// Writes zeros over an extent, all but its header. The caller syncs.
+    /// Writes zeros over an extent that has its blocks, all but its header. The caller syncs.
     pub(crate) fn overwrite(&self, core: &Core, extent: Extent) -> Result<()> {
         let geometry = core.geometry();
-        let mut at = geometry.paddr(extent.start_page) + 512;
-        let end = geometry.paddr(extent.end_page());
-        let zeros = vec![0; ZEROS];
-        while at < end {
-            let len = usize::try_from(end - at).unwrap_or(usize::MAX).min(ZEROS);
-            let slice = zeros.get(..len).unwrap_or(&zeros);
-            core.disk.write_at(at, slice).map_err(Error::io("overwrite what is free"))?;
-            at += u64::try_from(len).unwrap_or(0);
-        }
-        Ok(())
+        let (from, to) =
+            (geometry.paddr(extent.start_page) + 512, geometry.paddr(extent.end_page()));
+        zero(core, from, to).map_err(Error::io("overwrite what is free"))
     }
 }

@@ -104,6 +104,12 @@ impl Core {
         let starts: HashSet<u64> = victims.iter().map(|one| one.start(geometry)).collect();
         let (others, bytes_ahead, rebuilds) = {
             let keeper = self.lock_keeper();
+            // The index may have been given up since they were chosen. What is made of runs instead names them where commits are named, and no
+            // commit must be taken for a record that is moved.
+            let image = Arc::clone(&self.view.load().image);
+            if !victims.iter().all(|one| image.covers(one)) {
+                return Ok(Compaction::default());
+            }
             let stay = keeper.segments.values().map(|kept| &kept.sealed);
             let leaving = keeper.retired.iter().filter_map(|retired| retired.sealed.as_ref());
             let is_other = |one: &&Arc<Sealed>| !starts.contains(&one.start(geometry));
@@ -396,6 +402,16 @@ impl<'a> Round<'a> {
         ahead.min(before).min(geometry.pages(OUTPUT_BYTES_MAX)).max(least)
     }
 
+    /// Pages for a guard. Most of what goes there are tombstones.
+    fn guard_pages(&self, record_len: u64) -> u64 {
+        let deletes: u64 = self.victims.iter().map(|one| one.entry.delete_bytes.get()).sum();
+        let geometry = self.core.geometry();
+        let pages = geometry.pages(deletes.saturating_add(deletes / 4).saturating_add(64 << 10));
+        let style = self.core.fixed.style();
+        let least = sealed_page_count(geometry, style, style.header_len() + record_len, 1);
+        pages.min(self.output_pages(record_len)).max(least)
+    }
+
     fn open_window(&mut self, record_len: u64) -> Result<()> {
         let core = self.core;
         let moving = lock(&core.moving);
@@ -465,7 +481,7 @@ impl<'a> Round<'a> {
             self.finish_guard(is_for_round)?;
         }
         if self.guard(is_for_round).is_none() {
-            let pages = self.output_pages(len);
+            let pages = self.guard_pages(len);
             let begun = core.begin_output(pages, self.expired_by, self.is_frugal)?;
             *self.guard(is_for_round) = Some(begun);
         }

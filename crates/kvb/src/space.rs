@@ -78,6 +78,12 @@ impl Space {
         Some(extent)
     }
 
+    /// Puts back what was taken last from past the high-water mark.
+    pub(crate) fn put_raw_back(&mut self, extent: Extent) {
+        debug_assert_eq!(extent.end_page(), self.raw_start);
+        self.raw_start = extent.start_page;
+    }
+
     /// The file has grown: raw pages now end here.
     pub(crate) fn set_raw_end(&mut self, page: u64) {
         self.raw_end = page;

@@ -1,13 +1,13 @@
 //! Counters and what they add up to.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::core::{Core, lock};
 use crate::error::Result;
 
-/// Threads beyond this many share counters.
-const LANES: usize = 16;
+/// Threads beyond this many share counters: as many as `TAKEN` has bits.
+const LANES: usize = 32;
 
 /// What a bucket holds and has done since it was opened.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -81,10 +81,13 @@ struct Lane {
     hits: AtomicU64,
 }
 
-/// Counters; readers count in lanes of their own so that they do not share a cache line.
+/// Counters. A thread that looks up counts in a lane of its own, without the processor's locks: two of those cost a
+/// lookup of what is not there a third of its time.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     lanes: [Lane; LANES],
+    /// Of threads without one.
+    shared: Lane,
     puts: AtomicU64,
     deletes: AtomicU64,
     bytes_written: AtomicU64,
@@ -93,27 +96,65 @@ pub(crate) struct Counters {
     moved_bytes: AtomicU64,
 }
 
+/// A bit for every lane that a thread has.
+static TAKEN: AtomicU32 = AtomicU32::new(0);
+
 thread_local! {
+    /// The lane of this thread, once it was asked for. Beyond all there are: it has none.
     static LANE: Cell<Option<usize>> = const { Cell::new(None) };
+    /// Gives it back at the end of the thread.
+    static OWNED: Owned = const { Owned };
 }
 
+struct Owned;
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let lane = LANE.replace(Some(LANES)).unwrap_or(LANES);
+        // Release: whoever has the lane next adds to all that was counted here.
+        TAKEN.fetch_and(!bit(lane), Ordering::Release);
+    }
+}
+
+/// The bit of a lane, or none.
+fn bit(lane: usize) -> u32 {
+    u32::try_from(lane).ok().and_then(|lane| 1_u32.checked_shl(lane)).unwrap_or(0)
+}
+
+#[inline]
 fn lane() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    LANE.with(|lane| {
-        lane.get().unwrap_or_else(|| {
-            let own = NEXT.fetch_add(1, Ordering::Relaxed) % LANES;
-            lane.set(Some(own));
-            own
-        })
-    })
+    LANE.get().unwrap_or_else(take_lane)
+}
+
+#[cold]
+fn take_lane() -> usize {
+    let free = |taken: u32| {
+        let lane = usize::try_from(taken.trailing_ones()).unwrap_or(LANES);
+        (lane < LANES).then(|| taken | bit(lane))
+    };
+    // A thread that is about to end could not give it back.
+    let taken = OWNED
+        .try_with(|_| TAKEN.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).ok())
+        .unwrap_or(None);
+    let first_free = |taken: u32| usize::try_from(taken.trailing_ones()).ok();
+    let lane = taken.and_then(first_free).unwrap_or(LANES);
+    LANE.set(Some(lane));
+    lane
 }
 
 impl Counters {
     #[inline]
     pub(crate) fn got(&self, lookups: u64, hits: u64) {
         if let Some(lane) = self.lanes.get(lane()) {
-            lane.gets.fetch_add(lookups, Ordering::Relaxed);
-            lane.hits.fetch_add(hits, Ordering::Relaxed);
+            // Nobody else writes here.
+            let add = |to: &AtomicU64, more| {
+                to.store(to.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+            };
+            add(&lane.gets, lookups);
+            add(&lane.hits, hits);
+        } else {
+            self.shared.gets.fetch_add(lookups, Ordering::Relaxed);
+            self.shared.hits.fetch_add(hits, Ordering::Relaxed);
         }
     }
 
@@ -145,7 +186,8 @@ impl Counters {
 
     pub(crate) fn fill(&self, stats: &mut Stats) {
         let sum = |of: fn(&Lane) -> &AtomicU64| {
-            self.lanes.iter().map(|lane| of(lane).load(Ordering::Relaxed)).sum()
+            let lanes = self.lanes.iter().chain([&self.shared]);
+            lanes.map(|lane| of(lane).load(Ordering::Relaxed)).sum()
         };
         stats.gets = sum(|lane| &lane.gets);
         stats.hits = sum(|lane| &lane.hits);

@@ -13,7 +13,7 @@ use crate::late_run::LateRun;
 use crate::level::Level;
 use crate::log::Log;
 use crate::opened::Opened;
-use crate::overlay::{DELETE_BIT, Lookup, Overlay, Sight};
+use crate::overlay::{DELETE_BIT, Lookup, Marks, Overlay, Sight};
 use crate::page_set::PageSet;
 use crate::sealed::Sealed;
 use crate::unsealed::Unsealed;
@@ -240,26 +240,19 @@ impl View {
     pub(crate) fn count_keys(&self, log: &Log) -> Result<u64> {
         let mut count = i128::from(self.image.place.used);
         let mut failed = None;
-        // Of the layers above, as they were when they were counted: compaction may enter what it moves meanwhile, and that would
-        // be counted in neither.
-        let mut above: Vec<u64> = Vec::new();
-        for overlay in self.overlays() {
-            let mut own = Vec::with_capacity(overlay.len());
-            overlay.for_each(|hash, entry| {
-                own.push(hash);
-                if above.binary_search(&hash).is_ok() || failed.is_some() {
-                    return;
-                }
-                match self.image.has_hash(log, hash) {
-                    Ok(below) => {
-                        count += i128::from(entry & DELETE_BIT == 0) - i128::from(below);
-                    }
-                    Err(error) => failed = Some(error),
-                }
-            });
-            above.append(&mut own);
-            above.sort_unstable();
-        }
+        let mut add = |hash: u64, entry: u64| match self.image.has_hash(log, hash) {
+            Ok(below) => count += i128::from(entry & DELETE_BIT == 0) - i128::from(below),
+            Err(error) => failed = Some(error),
+        };
+        // What the layer above had when it was counted: compaction may enter what it moves meanwhile, and that would be counted
+        // in neither.
+        let mut above = Marks::default();
+        let frozen = self.frozen.as_ref().map(|frozen| &frozen.overlay);
+        self.active.for_each(|hash, entry| {
+            add(hash, entry);
+            frozen.iter().for_each(|frozen| frozen.mark(hash, &mut above));
+        });
+        frozen.iter().for_each(|frozen| frozen.for_each_beside(&above, &mut add));
         match failed {
             Some(error) => Err(error),
             None => Ok(u64::try_from(count).unwrap_or(0)),

@@ -43,6 +43,13 @@ impl Warm {
         extent.page_count <= self.count && self.count_in(extent) == extent.page_count
     }
 
+    /// Pages at the beginning of an extent that are warm.
+    pub(crate) fn count_first(&self, extent: Extent) -> u64 {
+        let mut pages = extent.start_page..extent.end_page();
+        let cold = pages.find(|page| !self.pages.contains(*page));
+        cold.unwrap_or(extent.end_page()) - extent.start_page
+    }
+
     /// Pages of an extent that are warm.
     fn count_in(&self, extent: Extent) -> u64 {
         let pages = extent.start_page..extent.end_page();
@@ -104,6 +111,8 @@ mod tests {
         warm.add(Extent::new(14, 4));
         assert!(warm.has(Extent::new(10, 8)));
         assert!(!warm.has(Extent::new(9, 2)));
+        assert_eq!(warm.count_first(Extent::new(12, 9)), 6);
+        assert_eq!(warm.count_first(Extent::new(9, 2)), 0);
         assert_eq!(warm.cool(4), [Extent::new(11, 3)]);
         assert!(!warm.has(Extent::new(10, 1)));
         assert!(warm.has(Extent::new(14, 4)));

@@ -385,3 +385,41 @@ fn blocks_of_free_space_go_back_when_the_bucket_closes() {
         assert_eq!(bucket.get(key.to_le_bytes()).unwrap().unwrap()[..], [round; 500]);
     }
 }
+
+/// Neither what the file once grew by nor what is ready for the log takes much then. What is written next has blocks all the same.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_compaction_leaves_few_blocks_that_nobody_needs() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("bucket.kvb");
+    let blocks = || std::fs::metadata(&path).unwrap().blocks() * 512;
+    let options = Options::default().durability(Durability::Relaxed).background(false);
+    let bucket = Bucket::create(&path, options.clone()).unwrap();
+    let write = |bucket: &Bucket, keys: std::ops::Range<u32>, with: u8| {
+        for first in keys.clone().step_by(1000) {
+            let mut batch = Batch::new();
+            for key in first..keys.end.min(first + 1000) {
+                batch.put(key.to_le_bytes(), [with; 150]);
+            }
+            bucket.commit(batch).unwrap();
+        }
+    };
+    for with in 0..4 {
+        write(&bucket, 0..60_000, with);
+    }
+    bucket.compact(Compact::Full).unwrap();
+    let stats = bucket.stats().unwrap();
+    // With the index there is room for the next one.
+    let needed = stats.segment_bytes + 2 * stats.index_bytes;
+    let taken = blocks();
+    assert!(taken <= needed + needed / 20, "{taken} bytes of blocks for {needed}: {stats:?}");
+    write(&bucket, 60_000..120_000, 9);
+    bucket.close().unwrap();
+    assert!(kvb::verify(&path, options.clone(), &mut |_| {}).unwrap().is_sound());
+    let bucket = Bucket::open(&path, options).unwrap();
+    for key in 0..120_000_u32 {
+        let with = if key < 60_000 { 3 } else { 9 };
+        assert_eq!(bucket.get(key.to_le_bytes()).unwrap().unwrap()[..], [with; 150]);
+    }
+}

@@ -606,3 +606,105 @@ fn flipped_bytes_in_moved_segments_and_guards_are_errors_or_harmless() {
         assert!(right > 0 && wrong > 0, "{right} right, {wrong} errors");
     }
 }
+
+/// A bucket in which one key was put, and then deleted or put again in a segment that no index covers; and where that record's key is.
+fn hidden(is_deleted: bool) -> (Vec<u8>, usize) {
+    let disk = MemoryDisk::new();
+    let options = options().overlay_min(1 << 20);
+    let bucket = Bucket::create_on(Arc::new(disk.clone()), env(), options).unwrap();
+    bucket.put(b"the key", b"old").unwrap();
+    bucket.put(b"another", b"1").unwrap();
+    bucket.flush().unwrap();
+    let mut batch = Batch::new();
+    match is_deleted {
+        true => batch.delete(b"the key"),
+        false => batch.put(b"the key", b"new"),
+    };
+    bucket.commit(batch).unwrap();
+    let before = bucket.stats().unwrap().segments;
+    let mut number = 0;
+    while bucket.stats().unwrap().segments < before + 2 {
+        bucket.put(key(number), value(number)).unwrap();
+        number += 1;
+    }
+    let bytes = disk.to_bytes();
+    let name = b"the key";
+    let found: Vec<usize> =
+        (0..bytes.len() - name.len()).filter(|at| bytes[*at..].starts_with(name)).collect();
+    assert_eq!(found.len(), 2, "two records of the key");
+    (bytes, found[1])
+}
+
+/// A merge compares keys. Where one is damaged, what it replaced must not come back.
+#[test]
+fn a_merge_brings_nothing_back_that_a_damaged_record_hides() {
+    for is_deleted in [true, false] {
+        let (bytes, newer) = hidden(is_deleted);
+        for bit in 0..7 * 8 {
+            let mut bytes = bytes.clone();
+            bytes[newer + bit / 8] ^= 1 << (bit % 8);
+            let disk = MemoryDisk::from_bytes(bytes);
+            let options = options().overlay_min(1 << 20);
+            let bucket = Bucket::open_on(Arc::new(disk), env(), options).unwrap();
+            let context = format!("deleted {is_deleted}, bit {bit}");
+            for step in ["opened", "merged", "merged again", "compacted"] {
+                let found = bucket.get(b"the key");
+                assert!(matches!(found, Err(Error::Corrupt(_))), "{context}, {step}: {found:?}");
+                assert_eq!(
+                    bucket.get(b"another").unwrap().as_deref(),
+                    Some(&b"1"[..]),
+                    "{context}"
+                );
+                bucket.put(b"something else", step).unwrap();
+                bucket.flush().unwrap();
+                if step == "merged again" {
+                    // Whether or not it can do anything.
+                    let _ = bucket.compact(Compact::Full);
+                }
+            }
+            // Whoever puts the key again has it again.
+            for value in [&b"once more"[..], b"and again"] {
+                bucket.put(b"the key", value).unwrap();
+                bucket.flush().unwrap();
+                assert_eq!(bucket.get(b"the key").unwrap().as_deref(), Some(value), "{context}");
+            }
+            bucket.delete(b"the key").unwrap();
+            bucket.flush().unwrap();
+            assert_eq!(bucket.get(b"the key").unwrap().as_deref(), None, "{context}");
+        }
+    }
+}
+
+/// A record that others have replaced may be damaged, too. It is no reason not to read the rest.
+#[test]
+fn a_reader_opens_beside_a_damaged_record_of_a_key_that_was_put_twice() {
+    let disk = MemoryDisk::new();
+    let bucket = Bucket::create_on(Arc::new(disk.clone()), env(), options()).unwrap();
+    let mut number = 0;
+    for _ in 0..3 {
+        bucket.put(b"the key", b"a value").unwrap();
+        let before = bucket.stats().unwrap().segments;
+        while bucket.stats().unwrap().segments == before {
+            bucket.put(key(number), value(number)).unwrap();
+            number += 1;
+        }
+    }
+    let bytes = disk.to_bytes();
+    let name = b"the key";
+    let found: Vec<usize> =
+        (0..bytes.len() - name.len()).filter(|at| bytes[*at..].starts_with(name)).collect();
+    assert_eq!(found.len(), 3, "three records of the key");
+    for at in found {
+        let mut bytes = bytes.clone();
+        bytes[at + name.len()] ^= 1;
+        let disk = Arc::new(MemoryDisk::from_bytes(bytes));
+        let reader = kvb::Reader::open_on(disk, env()).unwrap();
+        for number in 0..number {
+            assert_eq!(reader.get(key(number)).unwrap().as_deref(), Some(&value(number)[..]));
+        }
+        match reader.get(name) {
+            Ok(value) => assert_eq!(value.as_deref(), Some(&b"a value"[..])),
+            Err(error) => assert!(matches!(error, Error::Corrupt(_)), "{error}"),
+        }
+    }
+}

@@ -24,9 +24,11 @@ use std::time::Duration;
 use forge::{PAGE, repair_header, repair_meta, repair_page, repair_record, segments};
 use host::{ManualEnv, SimDisk};
 use kvb::format::extension::{self, Extension};
+use kvb::format::journal::JournalEntry;
 use kvb::format::record::RecordHeader;
 use kvb::format::segment::{Kind, SegmentHeader};
-use kvb::format::{meta, roster};
+use kvb::format::superblock::Superblock;
+use kvb::format::{crc, meta, roster};
 use kvb::{Batch, Bucket, Compact, Durability, Error, Options, Reader};
 
 /// All values that each key ever had.
@@ -38,8 +40,9 @@ type Mend = Box<dyn Fn(&mut [u8])>;
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn options() -> Options {
+    // With entries in the journal.
     Options::default()
-        .durability(Durability::SyncOnce)
+        .durability(Durability::Sync)
         .background(false)
         .overlay_min(16)
         .segment_bytes_max(16 << 10)
@@ -156,6 +159,21 @@ fn structures(file: &[u8]) -> Vec<Structure> {
             }),
         );
     }
+    let journal =
+        usize::try_from(Superblock::decode(file).unwrap().journal_start_page.get()).unwrap();
+    let entries = (journal * PAGE..).step_by(JournalEntry::SIZE);
+    let entries = entries.take_while(|at| JournalEntry::decode(&file[*at..]).is_some());
+    let entries: Vec<usize> = entries.collect();
+    for at in [entries[0], *entries.last().unwrap()] {
+        add(
+            "journal entry",
+            at..at + 48,
+            Box::new(move |file| {
+                let sum = crc(&file[at..at + 48]);
+                file[at + 48..at + 52].copy_from_slice(&sum.to_le_bytes());
+            }),
+        );
+    }
     let begun = segments(file);
     for segment in [&begun[0], begun.last().unwrap()] {
         let start = segment.start;
@@ -176,8 +194,9 @@ fn structures(file: &[u8]) -> Vec<Structure> {
         if header.kind() != Some(Kind::Meta) {
             continue;
         }
-        let pages = usize::try_from(header.page_count(4096).unwrap()).unwrap();
-        let extent = start..start + pages * PAGE;
+        // Pages that are free may still have what was there before.
+        let Some(pages) = header.page_count(4096) else { continue };
+        let extent = start..start + usize::try_from(pages).unwrap() * PAGE;
         add(
             "extent header",
             start..start + SegmentHeader::SIZE,

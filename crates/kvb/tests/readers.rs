@@ -12,11 +12,12 @@ mod seed;
 #[path = "support/watch.rs"]
 mod watch;
 
+use std::fmt;
 use std::io;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
@@ -237,23 +238,29 @@ fn readers_in_other_processes() {
     });
 }
 
-/// A reader's disk on which the writer gets a word in edgeways: at one of its calls the file grows.
-#[derive(Debug)]
+/// A disk at whose calls something else happens, as if somebody got a word in edgeways.
 struct Interrupted {
     disk: MemoryDisk,
-    writer: Arc<Bucket>,
+    is_reader: bool,
     calls: AtomicU64,
-    at: u64,
+    /// Is told the number of each call before it is made.
+    interrupt: Box<dyn Fn(u64) + Send + Sync>,
+}
+
+impl fmt::Debug for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Interrupted").finish_non_exhaustive()
+    }
 }
 
 impl Interrupted {
     fn call(&self) {
-        if self.calls.fetch_add(1, Ordering::Relaxed) == self.at {
-            let before = self.writer.stats().unwrap().file_bytes;
-            self.writer.put(b"large", vec![b'l'; 300_000]).unwrap();
-            self.writer.flush().unwrap();
-            assert!(self.writer.stats().unwrap().file_bytes > before, "it did not grow");
-        }
+        (self.interrupt)(self.calls.fetch_add(1, Ordering::Relaxed));
+    }
+
+    fn change(&self) {
+        assert!(!self.is_reader, "a reader writes nothing");
+        self.call();
     }
 }
 
@@ -263,12 +270,14 @@ impl Disk for Interrupted {
         self.disk.len()
     }
 
-    fn set_len(&self, _len: u64) -> io::Result<()> {
-        unreachable!("a reader writes nothing")
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.change();
+        self.disk.set_len(len)
     }
 
-    fn allocate(&self, _offset: u64, _len: u64) -> io::Result<()> {
-        unreachable!("a reader writes nothing")
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.change();
+        self.disk.allocate(offset, len)
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
@@ -276,20 +285,24 @@ impl Disk for Interrupted {
         self.disk.read_at(offset, buf)
     }
 
-    fn write_at(&self, _offset: u64, _buf: &[u8]) -> io::Result<()> {
-        unreachable!("a reader writes nothing")
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.change();
+        self.disk.write_at(offset, buf)
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.call();
         self.disk.sync()
     }
 
     fn sync_range(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.call();
         self.disk.sync_range(offset, len)
     }
 
-    fn punch(&self, _offset: u64, _len: u64) -> io::Result<()> {
-        unreachable!("a reader writes nothing")
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.change();
+        self.disk.punch(offset, len)
     }
 
     fn map(&self, len: u64) -> io::Result<Mapping> {
@@ -316,6 +329,57 @@ impl Disk for Interrupted {
     }
 }
 
+/// Pieces of a batch that is not committed yet are there already, and count for nobody until it is; then all of them do.
+#[test]
+fn a_reader_may_open_at_any_call_of_a_large_batch() {
+    for at in 0.. {
+        let disk = MemoryDisk::new();
+        let opened: Arc<Mutex<Option<Reader>>> = Arc::default();
+        let begun = Arc::new(AtomicBool::new(false));
+        let calls = Arc::new(AtomicU64::new(0));
+        let interrupt = {
+            let (disk, opened) = (disk.reopen(), Arc::clone(&opened));
+            let (begun, calls) = (Arc::clone(&begun), Arc::clone(&calls));
+            move |_| {
+                if begun.load(Ordering::Relaxed) && calls.fetch_add(1, Ordering::Relaxed) == at {
+                    let reader = Reader::open_on(Arc::new(disk.reopen()), Arc::new(SystemEnv));
+                    let reader = reader.unwrap_or_else(|error| panic!("call {at}: {error}"));
+                    assert_eq!(reader.get(b"before").unwrap().as_deref(), Some(&b"1"[..]));
+                    *opened.lock().unwrap() = Some(reader);
+                }
+            }
+        };
+        let shared = Interrupted {
+            disk: disk.reopen(),
+            is_reader: false,
+            calls: AtomicU64::new(0),
+            interrupt: Box::new(interrupt),
+        };
+        let options = options().background(false).segment_bytes_max(16 << 10);
+        let options = options.durability(Durability::SyncOnce);
+        let bucket = Bucket::create_on(Arc::new(shared), Arc::new(SystemEnv), options).unwrap();
+        bucket.put(b"before", b"1").unwrap();
+        begun.store(true, Ordering::Relaxed);
+        let mut batch = Batch::new();
+        for index in 0..COUNTERS {
+            batch.put(counter(index), [7; 2000]);
+        }
+        bucket.commit(batch).unwrap();
+        begun.store(false, Ordering::Relaxed);
+        let Some(reader) = opened.lock().unwrap().take() else {
+            assert!(at > 10, "only {at} calls");
+            return;
+        };
+        for index in 0..COUNTERS {
+            let value = reader.get(counter(index)).unwrap();
+            let is_right = value.as_deref() == Some(&[7; 2000][..]);
+            assert!(is_right, "call {at}: counter {index}");
+        }
+        let rows = reader.snapshot().unwrap().scan(b"").count();
+        assert_eq!(rows, usize::try_from(COUNTERS).unwrap() + 1, "call {at}");
+    }
+}
+
 /// A file that grows moves its last superblock, and takes the old one away. A reader that knows only the old length must not
 /// take that for damage.
 #[test]
@@ -328,9 +392,23 @@ fn a_file_may_grow_at_any_call_of_a_reader() {
         let bucket = Bucket::create_on(shared, Arc::<SystemEnv>::clone(&env), options).unwrap();
         bucket.put(b"small", b"value").unwrap();
         let writer = Arc::new(bucket);
-        let calls = AtomicU64::new(0);
-        let disk = Interrupted { disk: disk.reopen(), writer: Arc::clone(&writer), calls, at };
-        let disk = Arc::new(disk);
+        let interrupt = {
+            let writer = Arc::clone(&writer);
+            move |call| {
+                if call == at {
+                    let before = writer.stats().unwrap().file_bytes;
+                    writer.put(b"large", vec![b'l'; 300_000]).unwrap();
+                    writer.flush().unwrap();
+                    assert!(writer.stats().unwrap().file_bytes > before, "it did not grow");
+                }
+            }
+        };
+        let disk = Arc::new(Interrupted {
+            disk: disk.reopen(),
+            is_reader: true,
+            calls: AtomicU64::new(0),
+            interrupt: Box::new(interrupt),
+        });
         let reader = Reader::open_on(Arc::<Interrupted>::clone(&disk), env)
             .unwrap_or_else(|error| panic!("opening, call {at}: {error}"));
         let look = |what: &str| {

@@ -165,10 +165,19 @@ impl Subject {
         file[record.bytes.clone()] == self.file[record.bytes.clone()]
     }
 
-    /// The rows if these ranges are lost. Without a superblock nothing but marks tells what was committed.
-    fn wanted(&self, file: &[u8], lost: &[Range<usize>]) -> Rows {
-        let is_intact = |record: &&Lying| self.is_intact(file, record);
-        let intact = || self.records.iter().filter(is_intact);
+    /// The rows if these ranges are lost, and it is not known whether others were in use. Without a superblock nothing but marks tells
+    /// what was committed.
+    fn wanted(&self, file: &[u8], lost: &[Range<usize>], unknown: &[Range<usize>]) -> Rows {
+        let is_known =
+            |record: &Lying| !unknown.iter().any(|range| range.contains(&record.bytes.start));
+        let known = self.records.iter().filter(|record| is_known(record));
+        let known = known.filter(|record| self.is_intact(file, record));
+        let newest = known.map(|record| record.seqno).max().unwrap_or(0);
+        // What is newer than all the rest was in use.
+        let is_there = |record: &&Lying| {
+            self.is_intact(file, record) && (is_known(record) || record.seqno > newest)
+        };
+        let intact = || self.records.iter().filter(is_there);
         let has_root = !lost.iter().any(|lost| lost.start == 0 && lost.end > 512);
         let marked = intact().filter(|record| record.is_commit).map(|record| record.seqno).max();
         let committed = if has_root { u64::MAX } else { marked.unwrap_or(0) };
@@ -226,7 +235,15 @@ impl Subject {
             .map(|row| row.unwrap())
             .map(|row| (row.key().to_vec(), row.value().to_vec()))
             .collect();
-        let wanted = self.wanted(&file, lost);
+        let unknown = report.lost.iter().filter(|lost| lost.meaning.starts_with("nothing tells"));
+        let unknown: Vec<Range<usize>> = unknown
+            .map(|lost| {
+                usize::try_from(lost.at).unwrap()..usize::try_from(lost.at + lost.len).unwrap()
+            })
+            .collect();
+        // One lost sector never leaves that open.
+        assert!(lost.len() > 1 || unknown.is_empty(), "{context}: {:?}", report.lost);
+        let wanted = self.wanted(&file, lost, &unknown);
         let name = |key: &Vec<u8>| String::from_utf8_lossy(key).into_owned();
         let missing: Vec<_> =
             wanted.keys().filter(|key| !rows.contains_key(*key)).map(name).collect();

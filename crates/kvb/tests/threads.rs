@@ -725,3 +725,30 @@ fn compaction_goes_on_when_what_it_would_move_is_replaced_meanwhile() {
         }
     });
 }
+
+/// Threads that look up have counters of their own, but there are more threads than that, and they end.
+#[test]
+fn every_lookup_is_counted() {
+    let threads = 50;
+    let lookups = 2000;
+    let bucket = create(MemoryDisk::new(), options(Durability::Relaxed));
+    bucket.put(b"there", b"1").unwrap();
+    for round in 1..=3 {
+        // All at work at once, so that some have to share.
+        let begin = std::sync::Barrier::new(threads);
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    begin.wait();
+                    for _ in 0..lookups {
+                        assert!(bucket.get(b"there").unwrap().is_some());
+                        assert!(bucket.get(b"absent").unwrap().is_none());
+                    }
+                });
+            }
+        });
+        let stats = bucket.stats().unwrap();
+        let hits = u64::try_from(round * threads * lookups).unwrap();
+        assert_eq!((stats.gets, stats.hits), (2 * hits, hits), "round {round}");
+    }
+}

@@ -12,8 +12,8 @@ use crate::error::EngineError;
 use crate::kind::EngineKind;
 
 /// The directory of the tables, and its name while they are made.
-const DATABASE: &str = "db";
-const UNFINISHED: &str = "db.unfinished";
+pub(crate) const DATABASE: &str = "db";
+pub(crate) const UNFINISHED: &str = "db.unfinished";
 /// Whoever writes has this file locked.
 const LOCK: &str = "LOCK";
 
@@ -85,6 +85,7 @@ impl Home {
     /// Locks the directory.
     pub fn lock(&self) -> Result<HomeLock, HomeError> {
         let path = self.path.join(LOCK);
+        FileDir::refuse_link(&path).map_err(io("open the lock"))?;
         let file = match FileDisk::create_new(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 FileDisk::open(&path)

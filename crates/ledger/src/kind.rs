@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
+use host::FileDir;
+
 use crate::adapters::kvb::{KvbEngine, KvbReadOnly};
 use crate::engine::{Engine, Table};
-use crate::error::EngineError;
+use crate::error::{EngineError, Trouble};
+use crate::home::{DATABASE, UNFINISHED};
 
 /// What somebody wants of tables.
 #[derive(Clone, Copy)]
@@ -102,12 +105,24 @@ impl EngineKind {
         self.get(Want::Read, path, tables)
     }
 
+    /// A store's directory may come from somebody else; what it leads to elsewhere is not of the store.
+    fn refuse_links(self, path: &Path) -> Result<(), EngineError> {
+        let is_own = |parent: &&Path| {
+            [DATABASE, UNFINISHED].iter().any(|name| parent.file_name() == Some(name.as_ref()))
+        };
+        let mut own = [Some(path), path.parent().filter(is_own)].into_iter().flatten();
+        own.try_for_each(FileDir::refuse_link).map_err(|error| {
+            EngineError::new(self.name(), "open the tables", Trouble::Other, error)
+        })
+    }
+
     fn get(
         self,
         want: Want,
         path: &Path,
         tables: &'static [Table],
     ) -> Result<Box<dyn Engine>, EngineError> {
+        self.refuse_links(path)?;
         // A bucket takes any table.
         let _any = tables;
         Ok(match (self, want) {

@@ -87,6 +87,7 @@ rules! {
     VersionSeq "VERSION_CHECKPOINT_AFTER_TIP" "no version is of a checkpoint after the newest one, and none is older than the one before it",
     ValidatorSetHash "ERR_WS_VALIDATOR_SET_MISMATCH" "the validator set is the one that is trusted",
     CheckpointDigest "CHECKPOINT_DIGEST_MISMATCH" "the digest is that of the header",
+    ManifestDigest "MANIFEST_DIGEST_MISMATCH" "the digest is that of the manifest",
     SnapshotHeader "SNAPSHOT_HEADER_MISMATCH" "the header of a snapshot says what that of its checkpoint says",
 }
 

@@ -1,18 +1,51 @@
-//! Numbers of a range in the order of their little-endian bytes, without sorting them.
+//! Numbers of ranges in the order of their little-endian bytes, without sorting them.
 //!
-//! An object can have more versions than memory has room for, and a snapshot lists them in the order of their keys.
+//! An object can have more versions than memory has room for, and a snapshot lists them in the order of their keys. What there is has few
+//! gaps, so it is few ranges.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::ops::RangeInclusive;
 
+/// Numbers as ranges without gaps.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Runs {
+    runs: Vec<RangeInclusive<u64>>,
+}
+
+impl Runs {
+    /// Adds a number that is larger than all before.
+    pub(crate) fn push(&mut self, number: u64) {
+        match self.runs.last_mut() {
+            Some(run) if run.end().checked_add(1) == Some(number) => *run = *run.start()..=number,
+            _ => self.runs.push(number..=number),
+        }
+    }
+
+    /// All of them, ordered by their bytes, the lowest byte first.
+    pub(crate) fn by_bytes(self) -> impl Iterator<Item = u64> {
+        let mut runs: Vec<ByBytes> = self.runs.into_iter().map(by_bytes).collect();
+        let first =
+            |(at, run): (usize, &mut ByBytes)| Some(Reverse((run.next()?.to_le_bytes(), at)));
+        let mut next: BinaryHeap<_> = runs.iter_mut().enumerate().filter_map(first).collect();
+        std::iter::from_fn(move || {
+            let Reverse((bytes, at)) = next.pop()?;
+            let more = runs.get_mut(at).and_then(ByBytes::next);
+            next.extend(more.map(|number| Reverse((number.to_le_bytes(), at))));
+            Some(u64::from_le_bytes(bytes))
+        })
+    }
+}
+
 /// The numbers of a range, ordered by their bytes, the lowest byte first.
-pub(crate) fn by_bytes(range: RangeInclusive<u64>) -> ByBytes {
+fn by_bytes(range: RangeInclusive<u64>) -> ByBytes {
     let next = least(&range, 0, 0);
     ByBytes { range, next }
 }
 
 /// See [`by_bytes`].
 #[derive(Clone, Debug)]
-pub(crate) struct ByBytes {
+struct ByBytes {
     range: RangeInclusive<u64>,
     next: Option<u64>,
 }
@@ -81,7 +114,18 @@ fn after(range: &RangeInclusive<u64>, number: u64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::by_bytes;
+    use super::{Runs, by_bytes};
+
+    #[test]
+    fn ranges_with_gaps_are_in_order_too() {
+        let mut numbers: Vec<u64> = (0..3).chain(250..700).chain([1 << 40, u64::MAX]).collect();
+        let mut runs = Runs::default();
+        numbers.iter().for_each(|number| runs.push(*number));
+        assert_eq!(runs.runs.len(), 4);
+        numbers.sort_by_key(|number| number.to_le_bytes());
+        assert_eq!(runs.by_bytes().collect::<Vec<_>>(), numbers);
+        assert_eq!(Runs::default().by_bytes().count(), 0);
+    }
 
     #[test]
     fn the_same_as_sorting() {

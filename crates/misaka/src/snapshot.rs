@@ -25,7 +25,7 @@ pub use verify::{Trust, Verified, verify};
 pub use walk::for_each_object;
 
 use crate::error::Error;
-use crate::format::manifest::{Chunk, Manifest};
+use crate::format::manifest::{CHUNK_MAX, Chunk, Manifest};
 use crate::hash::Hash;
 use crate::store::Stage;
 
@@ -79,26 +79,33 @@ pub fn manifest(dir: &dyn Dir) -> Result<Manifest, Error> {
     Manifest::decode(&bytes).map_err(Error::Snapshot)
 }
 
+/// The bytes of a chunk's file; nothing if there is none. What is longer than a chunk can be is `InvalidData`.
+fn read_file(dir: &dyn Dir, name: &str) -> io::Result<Option<Vec<u8>>> {
+    match dir.read(name) {
+        // Too long for a small file.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            let disk = dir.open(name)?;
+            let len = disk.len()?;
+            let len = usize::try_from(len).ok().filter(|_| len <= CHUNK_MAX).ok_or(error)?;
+            let mut bytes = vec![0; len];
+            disk.read_at(0, &mut bytes)?;
+            Ok(Some(bytes))
+        }
+        read => read,
+    }
+}
+
 /// Reads a chunk, and checks its length and its digest.
 fn read_chunk(dir: &dyn Dir, chunk: &Chunk, number: usize) -> Result<Vec<u8>, Error> {
     let name = chunk_name(number, &chunk.digest);
     let wrong = |what: String| Error::Snapshot(format!("{name} {what}"));
-    let cannot = |source| Error::Io { doing: format!("read {name}"), source };
-    let bytes = match dir.read(&name) {
+    let bytes = match read_file(dir, &name) {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return Err(wrong("is missing".to_owned())),
-        // Too long for a small file.
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            let disk = dir.open(&name).map_err(cannot)?;
-            let len = disk.len().map_err(cannot)?;
-            if len != chunk.len {
-                return Err(wrong(format!("has {len} bytes, and should have {}", chunk.len)));
-            }
-            let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-            disk.read_at(0, &mut bytes).map_err(cannot)?;
-            bytes
+            return Err(wrong("is no file, or has more bytes than a chunk can have".to_owned()));
         }
-        Err(error) => return Err(cannot(error)),
+        Err(source) => return Err(Error::Io { doing: format!("read {name}"), source }),
     };
     if u64::try_from(bytes.len()) != Ok(chunk.len) {
         return Err(wrong(format!("has {} bytes, and should have {}", bytes.len(), chunk.len)));

@@ -183,6 +183,15 @@ impl Nodes<'_> {
         };
         let old = old.filter(|(place, _)| changes.iter().all(|change| change.place != *place));
         let old = old.map(|(place, digest)| Leaf { path: place.path(), place, digest });
+        // Two entries part somewhere on their paths, unless somebody wrote down where none can be.
+        if let Some(old) = &old
+            && ((0..depth).any(|at| old.path.nibble(at) != path.nibble(at))
+                || changes.iter().any(|change| change.path == old.path))
+        {
+            let (key, len) = node::row_key(path, depth);
+            let wrong = "a leaf is of something else than what can be there";
+            return Err(Error::damaged(TREE, key.get(..len).unwrap_or(&[]), wrong));
+        }
         let new = changes.iter().filter_map(|change| {
             Some(Leaf { path: change.path, place: change.place, digest: change.digest? })
         });

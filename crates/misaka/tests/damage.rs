@@ -51,6 +51,20 @@ fn engine(rows: &[(ledger::Table, Pair)]) -> Box<dyn Engine> {
     Box::new(engine)
 }
 
+/// True if of the newest checkpoint only the number of the first one was changed, which stands in front of the number of objects.
+fn is_other_first(row: &(ledger::Table, Pair), other: &[(ledger::Table, Pair)], at: usize) -> bool {
+    let (table, (key, value)) = row;
+    let first = value.len().saturating_sub(16)..value.len().saturating_sub(8);
+    let is_same = |(same, (_, changed)): &(ledger::Table, Pair)| {
+        let mut changed = changed.clone();
+        if same == table && changed.len() == value.len() {
+            changed[first.clone()].copy_from_slice(&value[first.clone()]);
+        }
+        changed == *value
+    };
+    *table == META && key == b"tip" && other.get(at).is_some_and(is_same)
+}
+
 #[test]
 fn verify_finds_every_row_that_is_not_as_it_was() {
     let first = seed::seed("verify_finds_every_row_that_is_not_as_it_was");
@@ -89,13 +103,14 @@ fn verify_finds_every_row_that_is_not_as_it_was() {
                     continue;
                 }
                 // Digests of old versions, events and what the feed has of parameters are nowhere else: the engine's checksums keep them.
-                // And how many rows of events there were matters no more when they are pruned.
-                let is_elsewhere = ![VERSIONS, EVENTS, FEED, NOTES].contains(&rows[at].0);
+                // And how many rows of events there were, or which checkpoint was the first, matters no more when they are pruned.
+                let is_only_here = [VERSIONS, EVENTS, FEED, NOTES].contains(&rows[at].0)
+                    || (count > 5 && is_other_first(&rows[at], &other, at));
                 if let Ok(store) = Store::open(engine(&other), effort())
                     && let Ok(check) = store.verify(&|_, _, _| {})
                 {
                     let is_found = !check.findings.is_empty();
-                    assert!(is_found || (kind != 0 && !is_elsewhere), "{name}, {kind}");
+                    assert!(is_found || (kind != 0 && is_only_here), "{name}, {kind}");
                     // Whatever becomes of it, it is an error and nothing worse.
                     let _ = store.apply(&next);
                     let view = store.view().unwrap();

@@ -337,7 +337,8 @@ fn only_what_is_trusted_is_taken() {
     let dir = MemoryDir::new();
     let header = create(&store, &dir, 1500, 1, Watch::NOBODY).unwrap().manifest.header;
     let with = |checkpoint, validator_set| {
-        verify(&dir, Trust { checkpoint, validator_set }, effort(), Watch::NOBODY)
+        let trust = Trust { checkpoint, validator_set, ..Trust::default() };
+        verify(&dir, trust, effort(), Watch::NOBODY)
     };
     with(Some(header.digest), Some(header.validator_set_hash)).unwrap();
     let found = with(Some(Hash::ZERO), None).unwrap_err();
@@ -354,6 +355,67 @@ fn only_what_is_trusted_is_taken() {
     restored(&dir, &place.path().join("db"), settings(None)).unwrap();
     let again = restored(&dir, &place.path().join("db"), settings(None)).unwrap_err();
     assert!(matches!(again, Error::NotEmpty(_)), "{again}");
+}
+
+/// The digest of a checkpoint says nothing of versions older than the newest of their objects: no root is of them.
+#[test]
+fn older_versions_are_restored_only_if_the_manifest_is_trusted_too() {
+    for v2_at in [None, Some(0)] {
+        let (store, mut chain, mut rng) = grown(v2_at, 6, 8);
+        let dir = MemoryDir::new();
+        let made = create(&store, &dir, 1500, 1, Watch::NOBODY).unwrap().manifest;
+        let older = |pairs: &[misaka::Pair]| {
+            let is_older = |two: &[misaka::Pair]| two[0].0[..36] == two[1].0[..36];
+            let from = pairs.iter().position(|(key, _)| key.starts_with(b"ver/")).unwrap();
+            from + pairs[from..].windows(2).position(is_older).unwrap()
+        };
+        let other = forged(&dir, &|_, pairs| {
+            let at = older(pairs);
+            pairs[at].1[..32].fill(0x11);
+        });
+        let is_forged = |(_, value): &misaka::Pair| value.starts_with(&[0x11; 32]);
+        let place = tempfile::tempdir().unwrap();
+        let with = |dir: &MemoryDir, name: &str, trust| {
+            let database = Database::new(place.path().join(name));
+            let (settings, nobody) = (settings(v2_at), Watch::NOBODY);
+            restore(dir, &database, EngineKind::Kvb, settings, trust, effort(), nobody)
+                .map(|restored| (restored.has_older_versions, database.open(effort()).unwrap()))
+        };
+        let checkpoint = Some(made.header.digest);
+        let trust = Trust { checkpoint, ..Trust::default() };
+        // What was begun without trust is not gone on with.
+        let begun = Database::new(place.path().join("checkpoint"));
+        let count = AtomicU64::new(0);
+        let stop = || count.fetch_add(1, Ordering::SeqCst) >= 12;
+        let watch = Watch { progress: &|_, _, _| {}, stop: &stop };
+        let (kind, nobody) = (EngineKind::Kvb, Trust::default());
+        restore(&other, &begun, kind, settings(v2_at), nobody, effort(), watch).unwrap_err();
+        let (has_older, found) = with(&other, "checkpoint", trust).unwrap();
+        assert!(!has_older);
+        let versions = dump(&found)[1].clone();
+        assert!(!versions.iter().any(is_forged));
+        assert_eq!(versions.len(), dump(&found)[0].len(), "one of each object");
+        assert_eq!(found.verify(&|_, _, _| {}).unwrap().findings, [""; 0]);
+        // The other digest is of all that is in it.
+        let manifest = Some(made.digest());
+        let refused = with(&other, "manifest", Trust { manifest, ..trust }).unwrap_err();
+        assert_eq!(refused.rule(), Some(Rule::ManifestDigest), "{refused}");
+        let (has_older, whole) = with(&dir, "manifest", Trust { manifest, ..trust }).unwrap();
+        assert!(has_older);
+        assert_eq!(dump(&whole)[1], dump(&store)[1]);
+        // Who trusts nothing gets what there is.
+        let (has_older, blind) = with(&other, "blind", Trust::default()).unwrap();
+        assert!(has_older && dump(&blind)[1].iter().any(is_forged));
+        // After a whole window all have the same.
+        for _ in 0..8 {
+            let checkpoint = chain.grow(&mut rng, 20);
+            for store in [&store, &*found, &*whole] {
+                store.apply(&checkpoint).unwrap();
+            }
+        }
+        assert_eq!(dump(&found), dump(&store));
+        assert_eq!(dump(&whole), dump(&store));
+    }
 }
 
 #[test]

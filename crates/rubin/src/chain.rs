@@ -9,9 +9,11 @@
 //!   before the next block or the next look.
 //! - A block is validated against the outputs at its parent before the chain that is there is given up for it.
 
+mod bodies;
 mod header_window;
 mod heal;
 mod import;
+mod keep;
 mod open;
 mod orphans;
 mod reorg;
@@ -31,6 +33,7 @@ pub use import::{Decision, Import, Rejected};
 pub use reorg::ReorgPlan;
 pub use view::ChainView;
 
+use bodies::OtherBodies;
 use header_window::HeaderWindow;
 use orphans::Orphans;
 
@@ -53,6 +56,7 @@ struct State {
     tip: Tip,
     utxo_count: u64,
     orphans: Orphans,
+    bodies: OtherBodies,
     headers: HeaderWindow,
     /// It is what the store says. False before it is read, and after a fault, which may have come before a change or after it.
     is_settled: bool,

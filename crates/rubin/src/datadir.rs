@@ -105,7 +105,7 @@ impl Datadir {
 
     /// Opens the chain to import blocks.
     pub fn open(&self, genesis: Genesis, validator: Box<dyn Validator>) -> Result<Open, Error> {
-        if !self.path.join(DATABASE).join(manifest::NAME).exists() {
+        if !self.is_cut_off() {
             self.check_initialised()?;
         }
         let lock = self.lock()?;
@@ -133,7 +133,10 @@ impl Datadir {
 
     /// The chain's first block, as the chain itself has it.
     pub fn genesis(&self) -> Result<Genesis, Error> {
-        self.check_initialised()?;
+        // A database has its name when it is whole.
+        if !self.is_cut_off() {
+            self.check_initialised()?;
+        }
         let kind = self.engine_kind()?;
         let engine = kind.open_to_read(&self.path.join(DATABASE).join(kind.file()), ALL)?;
         let snapshot = engine.snapshot()?;
@@ -161,7 +164,8 @@ impl Datadir {
         migrate::migrate_on(&*engine, &*home, chain_id, dry_run, migrate::BATCH_BYTES, progress)
     }
 
-    /// Makes the chain from an export. If `expected` is given, its set must have that hash.
+    /// Makes the chain from an export. If `expected` is given, its set or the whole file must have that hash. The second covers
+    /// everything; the first leaves out what undo records say of outputs that were spent, and witnesses.
     pub fn import_snapshot(
         &self,
         genesis: &Genesis,
@@ -190,12 +194,18 @@ impl Datadir {
 
     /// Gives the manifest of an export its place, if it was cut off before that.
     fn finish_import(&self) -> Result<(), Error> {
-        let (here, there) =
-            (self.path.join(DATABASE).join(manifest::NAME), self.path.join(manifest::NAME));
-        if there.exists() || !here.exists() {
+        if !self.is_cut_off() {
             return Ok(());
         }
-        FileDisk::rename(here, there).map_err(Error::io("name the manifest"))
+        let here = self.path.join(DATABASE).join(manifest::NAME);
+        FileDisk::rename(here, self.path.join(manifest::NAME))
+            .map_err(Error::io("name the manifest"))
+    }
+
+    /// True if the import of an export was cut off before its manifest had its place. Whoever writes next finishes it.
+    fn is_cut_off(&self) -> bool {
+        !self.path.join(manifest::NAME).exists()
+            && self.path.join(DATABASE).join(manifest::NAME).exists()
     }
 
     /// An empty directory for a database that is not whole yet.
@@ -209,6 +219,9 @@ impl Datadir {
     fn check_initialised(&self) -> Result<(), Error> {
         if self.path.join(manifest::NAME).exists() {
             return Ok(());
+        }
+        if self.is_cut_off() {
+            return Err(Error::Unfinished);
         }
         Err(Error::NotInitialised(self.path.display().to_string()))
     }

@@ -16,7 +16,7 @@
 //! | 32 | SHA3-256 of everything before |
 
 use std::io::{self, Read, Write};
-use std::ops::Bound;
+use std::ops::{Bound, RangeInclusive};
 
 use host::Dir;
 use ledger::{Batch, Engine};
@@ -33,11 +33,13 @@ use crate::header::Header;
 use crate::index::{BlockIndex, Status};
 use crate::manifest::{Manifest, SCHEMA_VERSION, Tip};
 use crate::outpoint::Outpoint;
+use crate::rules::{MEDIAN, WINDOW, expected_target, is_above_median, proves_work};
 use crate::set_hash::SetHash;
 use crate::store::{APPLIED, FIRST_BLOCK, Store, UTXO_COUNT};
 use crate::tables::{BLOCKS, HEADERS, HEIGHTS, INDEX, META, UNDO, UTXO};
 use crate::transition::Transition;
 use crate::undo::UndoRecord;
+use crate::validator::HeaderContext;
 use crate::work::Work;
 
 const MAGIC: &[u8; 8] = b"RUBNSNP1";
@@ -60,6 +62,8 @@ pub struct Export {
     pub utxo_set_hash: Hash,
     /// Blocks in it.
     pub blocks: u32,
+    /// SHA3-256 of all bytes of the file.
+    pub digest: Hash,
 }
 
 struct Out<'a> {
@@ -93,13 +97,7 @@ impl ChainView<'_> {
         let tip = self.tip();
         let there = tip.height.saturating_add(1).saturating_sub(store.first_block()?);
         let blocks = u64::from(blocks_max).min(there).max(1);
-        let export = Export {
-            tip_hash: tip.hash,
-            tip_height: tip.height,
-            utxo_count,
-            utxo_set_hash,
-            blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
-        };
+        let block_count = u32::try_from(blocks).unwrap_or(u32::MAX);
         let mut out = Out { out, digest: Sha3_256::new() };
         out.put(MAGIC)?;
         out.put(genesis.chain_id().as_bytes())?;
@@ -107,7 +105,7 @@ impl ChainView<'_> {
         out.put(tip.hash.as_bytes())?;
         out.put(&utxo_count.to_le_bytes())?;
         out.put(utxo_set_hash.as_bytes())?;
-        out.put(&export.blocks.to_le_bytes())?;
+        out.put(&block_count.to_le_bytes())?;
         for height in 0..=tip.height {
             let hash = self.hash_at(height)?;
             let header = store.header(hash)?.ok_or(Error::BlockMissing(hash))?;
@@ -126,9 +124,16 @@ impl ChainView<'_> {
             out.put_long(&store.need_block(hash)?)?;
             out.put_long(&store.need_undo(hash)?)?;
         }
-        let digest = out.digest.finalize();
-        out.out.write_all(&digest).map_err(Error::io("write the export"))?;
-        Ok(export)
+        let seal = out.digest.clone().finalize();
+        out.put(&seal)?;
+        Ok(Export {
+            tip_hash: tip.hash,
+            tip_height: tip.height,
+            utxo_count,
+            utxo_set_hash,
+            blocks: block_count,
+            digest: Hash(out.digest.finalize().into()),
+        })
     }
 
     /// The block of the applied chain at a height.
@@ -183,7 +188,7 @@ fn wrong(what: &str) -> Error {
 }
 
 /// Puts an export into an engine that has nothing, and writes the manifest when all of it is there and its hashes hold. If
-/// `expected` is given, the set must have that hash.
+/// `expected` is given, the set or the whole file must have that hash.
 pub(crate) fn import(
     engine: &dyn Engine,
     home: &dyn Dir,
@@ -208,9 +213,6 @@ pub(crate) fn import(
     let utxo_count = u64::from_le_bytes(input.array()?);
     let utxo_set_hash = Hash(input.array()?);
     let blocks = u32::from_le_bytes(input.array()?);
-    if expected.is_some_and(|expected| expected != utxo_set_hash) {
-        return Err(wrong("its set has another hash than was expected"));
-    }
     if blocks == 0 || u64::from(blocks) > tip_height.saturating_add(1) {
         return Err(wrong("it has no blocks, or more than there are"));
     }
@@ -235,38 +237,55 @@ pub(crate) fn import(
     if set.finish() != utxo_set_hash {
         return Err(wrong("its outputs do not have the hash that it says"));
     }
-    let mut newest = Hash::ZERO;
-    for _ in 0..blocks {
-        let (bytes, undo) = (input.long()?, input.long()?);
-        let block = Block::decode(&bytes).map_err(|_| wrong("a block is not well formed"))?;
-        UndoRecord::decode(&undo).map_err(|_| wrong("an undo record is not well formed"))?;
-        let is_next = newest == Hash::ZERO || block.header.prev_hash == newest;
-        if !is_next || block.merkle_root() != Some(block.header.merkle_root) {
-            return Err(wrong("its blocks do not follow each other"));
-        }
-        newest = block.hash;
-        loader.put(BLOCKS, newest.as_bytes(), &bytes)?;
-        loader.put(UNDO, newest.as_bytes(), &undo)?;
-    }
-    if newest != tip_hash {
+    let first = tip_height.saturating_add(1).saturating_sub(blocks.into());
+    if import_blocks(&mut input, &mut loader, first..=tip_height)? != tip_hash {
         return Err(wrong("its blocks do not end in its tip"));
     }
-    let digest: [u8; 32] = input.digest.clone().finalize().into();
-    if input.array::<32>()? != digest {
+    let seal: [u8; 32] = input.digest.clone().finalize().into();
+    if input.array::<32>()? != seal {
         return Err(wrong("its last hash is not that of the rest"));
     }
+    let digest = Hash(input.digest.clone().finalize().into());
     if input.input.read(&mut [0]).map_err(Error::io("read the export"))? > 0 {
         return Err(wrong("bytes are left over"));
     }
+    if expected.is_some_and(|expected| expected != utxo_set_hash && expected != digest) {
+        return Err(wrong("neither the file nor its set has the hash that was expected"));
+    }
     put_genesis(&mut loader, genesis)?;
-    let first = tip_height.saturating_add(1).saturating_sub(blocks.into());
     loader.put(META, FIRST_BLOCK, &first.to_le_bytes())?;
     loader.put(META, UTXO_COUNT, &utxo_count.to_le_bytes())?;
     loader.put(META, APPLIED, tip_hash.as_bytes())?;
     loader.finish()?;
     // Order: whoever sees the manifest sees everything else.
     Manifest { schema_version: SCHEMA_VERSION, chain_id, tip }.write(home)?;
-    Ok(Export { tip_hash, tip_height, utxo_count, utxo_set_hash, blocks })
+    Ok(Export { tip_hash, tip_height, utxo_count, utxo_set_hash, blocks, digest })
+}
+
+/// Blocks of these heights, each following the one before, with what it takes to take them back. Gives the last one.
+fn import_blocks(
+    input: &mut In<'_>,
+    loader: &mut Loader<'_>,
+    heights: RangeInclusive<u64>,
+) -> Result<Hash, Error> {
+    let mut newest = Hash::ZERO;
+    for height in heights {
+        let (bytes, undo_bytes) = (input.long()?, input.long()?);
+        let block = Block::decode(&bytes).map_err(|_| wrong("a block is not well formed"))?;
+        let undo = UndoRecord::decode(&undo_bytes)
+            .map_err(|_| wrong("an undo record is not well formed"))?;
+        let is_next = newest == Hash::ZERO || block.header.prev_hash == newest;
+        if !is_next || block.merkle_root() != Some(block.header.merkle_root) {
+            return Err(wrong("its blocks do not follow each other"));
+        }
+        if !Transition::may_be_undone_by(&block, height, &undo) {
+            return Err(wrong("an undo record is not that of its block"));
+        }
+        newest = block.hash;
+        loader.put(BLOCKS, newest.as_bytes(), &bytes)?;
+        loader.put(UNDO, newest.as_bytes(), &undo_bytes)?;
+    }
+    Ok(newest)
 }
 
 /// The first block, which is always there: it says which chain this is.
@@ -300,7 +319,7 @@ impl Loader<'_> {
     }
 }
 
-/// Headers from genesis to the tip, each following the one before.
+/// Headers from genesis to the tip, each following the one before by the rules.
 fn import_headers(
     input: &mut In<'_>,
     loader: &mut Loader<'_>,
@@ -308,6 +327,7 @@ fn import_headers(
     tip_height: u64,
 ) -> Result<Tip, Error> {
     let mut tip = Tip { hash: Hash::ZERO, height: 0, work: Work::zero() };
+    let mut before: Option<HeaderContext> = None;
     for height in 0..=tip_height {
         let bytes = input.array::<{ Header::LEN }>()?;
         let header = Header::decode(&bytes).map_err(|_| wrong("a header is not well formed"))?;
@@ -317,8 +337,8 @@ fn import_headers(
         if header.prev_hash != tip.hash || !is_first {
             return Err(wrong("its headers do not follow each other from genesis on"));
         }
-        if height > 0 && hash.0 >= header.target {
-            return Err(wrong("a header has not the work that it says"));
+        if let Some(context) = &before {
+            check_header(hash, &header, context)?;
         }
         tip = Tip { hash, height, work: tip.work.plus(&own) };
         let index = BlockIndex {
@@ -330,6 +350,41 @@ fn import_headers(
         loader.put(HEADERS, hash.as_bytes(), &bytes)?;
         loader.put(INDEX, hash.as_bytes(), &index.encode())?;
         loader.put(HEIGHTS, &height.to_be_bytes(), hash.as_bytes())?;
+        before = Some(after(before, height, hash, header));
     }
     Ok(tip)
+}
+
+/// The rules of headers, but for the clock of whoever imports.
+fn check_header(hash: Hash, header: &Header, context: &HeaderContext) -> Result<(), Error> {
+    if !proves_work(hash, &header.target) {
+        return Err(wrong("a header has not the work that it says"));
+    }
+    if header.target != expected_target(context) {
+        return Err(wrong("a header has another target than it should have"));
+    }
+    if !is_above_median(header.timestamp, &context.timestamps) {
+        return Err(wrong("a header has an old timestamp"));
+    }
+    Ok(())
+}
+
+/// What is before the next header.
+fn after(
+    before: Option<HeaderContext>,
+    height: u64,
+    parent_hash: Hash,
+    parent: Header,
+) -> HeaderContext {
+    let (mut timestamps, mut window_start) = match before {
+        Some(before) => (before.timestamps, before.window_start),
+        None => (Vec::new(), None),
+    };
+    timestamps.insert(0, parent.timestamp);
+    timestamps.truncate(usize::try_from(MEDIAN).unwrap_or(usize::MAX));
+    if height.is_multiple_of(WINDOW) {
+        window_start = Some(parent.timestamp);
+    }
+    let height = height.saturating_add(1);
+    HeaderContext { height, parent_hash, parent, timestamps, window_start, local_time: None }
 }

@@ -104,10 +104,7 @@ impl<S: Signatures> Validator for Rules<S> {
             return Err(Code::BlockTargetInvalid);
         }
         self.check_orphan(block)?;
-        let mut timestamps = context.timestamps.clone();
-        timestamps.sort_unstable();
-        let middle = timestamps.len().saturating_sub(1) / 2;
-        if timestamps.get(middle).is_some_and(|median| header.timestamp <= *median) {
+        if !is_above_median(header.timestamp, &context.timestamps) {
             return Err(Code::BlockTimestampOld);
         }
         let limit = context.local_time.map(|now| now.saturating_add(AHEAD_MAX));
@@ -338,6 +335,14 @@ pub fn weight(transaction: &Transaction<'_>) -> u64 {
 /// A hash proves the work of a target if it is below it, as big-endian numbers. Nothing is below zero.
 pub fn proves_work(hash: Hash, target: &[u8; 32]) -> bool {
     hash.0 < *target
+}
+
+/// A timestamp must be above the lower median of those before.
+pub(crate) fn is_above_median(timestamp: u64, before: &[u64]) -> bool {
+    let mut before = before.to_vec();
+    before.sort_unstable();
+    let middle = before.len().saturating_sub(1) / 2;
+    before.get(middle).is_none_or(|median| timestamp > *median)
 }
 
 /// What a coinbase may take beside fees.

@@ -7,6 +7,7 @@ use ledger::Batch;
 use crate::block::Block;
 use crate::code::Code;
 use crate::coins::{Before, Coins, Made, Now};
+use crate::entry::UtxoEntry;
 use crate::outpoint::Outpoint;
 use crate::tables::UTXO;
 use crate::undo::UndoRecord;
@@ -84,6 +85,18 @@ impl<'b> Transition<'b> {
             spent: self.spent.clone(),
             created: self.created.iter().map(|(outpoint, _)| *outpoint).collect(),
         }
+    }
+
+    /// True if an undo record can be that of a block: it spends and makes what the block does, and nothing else. What the spent
+    /// outputs were, only a set from before the block can tell.
+    pub(crate) fn may_be_undone_by(block: &Block<'_>, height: u64, undo: &UndoRecord<'_>) -> bool {
+        let is_before = |entry: &[u8]| {
+            UtxoEntry::decode(entry).is_ok_and(|entry| entry.creation_height < height)
+        };
+        let spent = undo.spent.iter().map(|(outpoint, entry)| (*outpoint, entry.to_vec()));
+        let before = Before::of(spent);
+        undo.spent.iter().all(|(_, entry)| is_before(entry))
+            && Transition::of(block, height, &before).is_ok_and(|made| made.undo() == *undo)
     }
 
     /// How many outputs more there are afterwards, and how many fewer.

@@ -203,11 +203,10 @@ impl ChainView<'_> {
                     None => set.entries.remove(&outpoint),
                 };
             }
-        } else if let Ok(undo) = UndoRecord::decode(&undo) {
-            let made: usize = block.transactions.iter().map(|one| one.outputs.len()).sum();
-            if undo.created.len() > made {
-                find("its undo record takes back more than it makes".to_owned());
-            }
+        } else if let Ok(undo) = UndoRecord::decode(&undo)
+            && !Transition::may_be_undone_by(&block, height, &undo)
+        {
+            find("its undo record is not what it changes".to_owned());
         }
         Ok(())
     }

@@ -102,7 +102,8 @@ impl Tip {
         let index = self.place.look()?;
         let now = index.tip().map_err(because)?;
         if session.common.json {
-            return Ok(writeln!(session.out, "{}", json!({"tip": tip(now)}))?);
+            writeln!(session.out, "{}", json!({"tip": tip(now)}))?;
+            return now.map(drop).ok_or(Fail::silent(1));
         }
         let now = now.ok_or_else(|| {
             Fail::failed("the index is empty").hint("`misaka-indexer follow` fills it")

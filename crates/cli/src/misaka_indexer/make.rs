@@ -15,6 +15,7 @@ use super::Session;
 use super::open::{Where, because, tip};
 use crate::bar::Bar;
 use crate::exit::{Done, Fail, say};
+use crate::feed::Answers;
 use crate::{engine, interrupt, show};
 
 /// How often somebody who waits looks whether there is more, and how often whether the server is back.
@@ -64,7 +65,7 @@ impl Follow {
         let index = self.place.open(self.engine)?;
         interrupt::listen();
         let start = Instant::now();
-        let mut sum = Followed::default();
+        let (mut sum, mut answers) = (Followed::default(), Answers::default());
         let mut is_down = false;
         loop {
             let bar = Bar::count("checkpoints", 0, session.common.quiet);
@@ -82,8 +83,8 @@ impl Follow {
                         break;
                     }
                     if more.checkpoints > 0 {
-                        report(session, &*index, more)?;
-                        session.out.flush()?;
+                        let line = report(session, &*index, more)?;
+                        answers.line(session, &line)?;
                     }
                     pause(LOOK)?;
                 }
@@ -97,7 +98,8 @@ impl Follow {
                 Err(error) => return Err(because(error)),
             }
         }
-        report(session, &*index, sum)?;
+        let line = report(session, &*index, sum)?;
+        answers.line(session, &line)?;
         if !session.common.quiet && !session.common.json && sum.checkpoints > 0 {
             let took = start.elapsed();
             let rate = show::rate(sum.checkpoints, took);
@@ -107,20 +109,22 @@ impl Follow {
     }
 }
 
-fn report(session: &mut Session<'_>, index: &dyn Index, followed: Followed) -> Done {
+/// What following came to, in a line.
+fn report(session: &Session<'_>, index: &dyn Index, followed: Followed) -> Done<String> {
     let now = index.tip().map_err(because)?;
     let Followed { checkpoints, writes, events, .. } = followed;
     let facts =
         json!({"checkpoints": checkpoints, "writes": writes, "events": events, "tip": tip(now)});
-    session.tell(&facts, || {
-        let newest = now.map_or_else(|| "none".to_owned(), |tip| tip.seq.to_string());
-        format!(
-            "{} with {} and {}, the newest is {newest}\n",
-            show::many(checkpoints, "checkpoint", "checkpoints"),
-            show::many(writes, "write", "writes"),
-            show::many(events, "event", "events"),
-        )
-    })
+    if session.common.json {
+        return Ok(facts.to_string());
+    }
+    let newest = now.map_or_else(|| "none".to_owned(), |tip| tip.seq.to_string());
+    Ok(format!(
+        "{} with {} and {}, the newest is {newest}",
+        show::many(checkpoints, "checkpoint", "checkpoints"),
+        show::many(writes, "write", "writes"),
+        show::many(events, "event", "events"),
+    ))
 }
 
 /// Waits, unless somebody wants an end.

@@ -17,7 +17,7 @@ use super::open::{Take, Where, because};
 use super::values::{Values, Wrong};
 use crate::bar::Bar;
 use crate::exit::{Done, Fail};
-use crate::feed::{Feed, Tally};
+use crate::feed::{Answers, Feed, Tally};
 use crate::input::from_hex;
 use crate::{interrupt, show};
 
@@ -39,9 +39,9 @@ A file has a checkpoint a line, as JSON; what it has more is not looked at:
    \"sys_params\":[{\"name\":TEXT,\"value_hex\":HEX}],\"events\":[{\"tx_index\":N,\"event_index\":N,\"event_hex\":HEX}]}
 or an array of them, or {\"checkpoints\":[...]}. A binary file has MSKFILE1, then of each checkpoint u64le length and its encoding.
 
-For each checkpoint its number and the root after it are printed. It is on disk before that. If it is cut off, run it again with the
-same files: checkpoints up to the newest one are passed over, if they are the same. A checkpoint that is refused changes nothing and
-ends it; those before it stay.")]
+For each checkpoint its number and the root after it are printed. It is on disk before that, and whoever stops reading does not stop it.
+If it is cut off, run it again with the same files: checkpoints up to the newest one are passed over, if they are the same. A checkpoint
+that is refused changes nothing and ends it; those before it stay.")]
 pub(super) struct Apply {
     #[command(flatten)]
     place: Where,
@@ -74,18 +74,18 @@ impl Apply {
         let start = Instant::now();
         let tip = store.view().and_then(|view| view.tip()).map_err(because)?;
         let mut progress = Progress { tip: tip.map(|tip| tip.header.seq), ..Progress::default() };
+        let mut answers = Answers::default();
         for path in &self.files {
             let total = std::fs::metadata(path).ok().filter(|meta| meta.is_file());
             let bar = Bar::bytes("applying", total.map(|meta| meta.len()), session.common.quiet);
             let mut take = |checkpoint: &Checkpoint, read: u64| {
-                step(&store, checkpoint, &mut progress, session)?;
+                step(&store, checkpoint, &mut progress, &mut answers, session)?;
                 bar.set(read);
                 FEED.go_on()
             };
             for_each_checkpoint(path, &mut take).map_err(|fail| fail.within(path))?;
             bar.clear();
         }
-        session.out.flush()?;
         if let (Some(unknown), Some(tip)) = (progress.unknown, progress.tip) {
             return Err(Fail::failed(format!(
                 "nothing tells whether checkpoint {unknown} is the one that was applied: it is not kept any more"
@@ -106,6 +106,7 @@ fn step(
     store: &Store,
     checkpoint: &Checkpoint,
     progress: &mut Progress,
+    answers: &mut Answers,
     session: &mut Session<'_>,
 ) -> Done {
     let seq = checkpoint.header.seq;
@@ -145,12 +146,9 @@ fn step(
                 "events": pruned.events,
             },
         });
-        writeln!(session.out, "{facts}")?;
-    } else {
-        writeln!(session.out, "{} {}", applied.seq, applied.root)?;
+        return answers.line(session, &facts);
     }
-    // Whoever follows the output knows of every checkpoint as soon as it is durable.
-    Ok(session.out.flush()?)
+    answers.line(session, &format_args!("{} {}", applied.seq, applied.root))
 }
 
 fn refused(seq: u64, error: misaka::Error) -> Fail {

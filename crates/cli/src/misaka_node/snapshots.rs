@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::Session;
 use super::open::{Stages, Take, Where, Windows, because_or, hash};
-use crate::exit::{Done, Fail};
+use crate::exit::{Done, Fail, say};
 use crate::{engine, interrupt, show};
 
 /// Make, check and use snapshots: the state after a checkpoint in files
@@ -96,7 +96,8 @@ impl Create {
         });
         session.tell(&facts, || format!("{} {}\n", header.seq, header.digest))?;
         if !session.common.quiet && !session.common.json {
-            eprintln!("{} in {}", show::size(manifest.len()), show::seconds(start.elapsed()));
+            let took = show::seconds(start.elapsed());
+            say(format_args!("{} in {took}", show::size(manifest.len())));
         }
         Ok(())
     }
@@ -108,6 +109,9 @@ struct Trusted {
     /// The digest of its checkpoint, as somebody trusted says it is
     #[arg(long, value_name = "HEX", value_parser = hash)]
     checkpoint_digest: Option<Hash>,
+    /// The digest of its manifest, as whoever made it says it is: that is of every byte of it
+    #[arg(long, value_name = "HEX", value_parser = hash)]
+    manifest_digest: Option<Hash>,
     /// The hash of the validator set, as somebody trusted says it is
     #[arg(long, value_name = "HEX", value_parser = hash)]
     validator_set_hash: Option<Hash>,
@@ -115,7 +119,11 @@ struct Trusted {
 
 impl From<Trusted> for Trust {
     fn from(given: Trusted) -> Trust {
-        Trust { checkpoint: given.checkpoint_digest, validator_set: given.validator_set_hash }
+        Trust {
+            checkpoint: given.checkpoint_digest,
+            manifest: given.manifest_digest,
+            validator_set: given.validator_set_hash,
+        }
     }
 }
 
@@ -139,8 +147,9 @@ Examples:
   misaka-node snapshot verify snap
   misaka-node snapshot verify snap --checkpoint-digest 7ad1... --validator-set-hash 01ab...
 
-A snapshot that fits together can still be of a chain that nobody else has: only a digest from elsewhere tells that. Exit code 1 with
-the rule if anything is wrong.")]
+A snapshot that fits together can still be of a chain that nobody else has: only a digest from elsewhere tells that. The digest of a
+checkpoint is of objects, parameters and the newest version of each object; of older versions only that of the manifest is. Exit code 1
+with the rule if anything is wrong.")]
 struct Verify {
     /// The directory of the snapshot
     #[arg(value_name = "DIRECTORY")]
@@ -172,6 +181,7 @@ impl Verify {
             "state_root_version": header.state_root_version,
             "validator_set_hash": header.validator_set_hash.to_string(),
             "chain_id": header.chain_id,
+            "manifest_digest": manifest.digest().to_string(),
             "objects": verified.objects,
             "versions": verified.versions,
             "params": verified.params,
@@ -183,6 +193,7 @@ impl Verify {
                 ("checkpoint", format!("{} {}", header.seq, header.digest)),
                 ("state root", format!("{} (v{})", header.state_root, header.state_root_version)),
                 ("validator set", header.validator_set_hash.to_string()),
+                ("manifest", manifest.digest().to_string()),
                 ("objects", show::count(verified.objects)),
                 ("versions", show::count(verified.versions)),
                 ("parameters", show::count(verified.params)),
@@ -197,9 +208,13 @@ impl Verify {
 Examples:
   misaka-node snapshot restore snap --db other
   misaka-node snapshot restore snap --db other --v2-at 260 --checkpoint-digest 7ad1...
+  misaka-node snapshot restore snap --db other --checkpoint-digest 7ad1... --manifest-digest 90c2...
 
 Everything is checked, and the root made anew, before the database has its name: it is there whole or not at all. If it is cut off, run it
-again: it goes on. The next checkpoint follows that of the snapshot; events of before are not in it.")]
+again: it goes on. The next checkpoint follows that of the snapshot; events of before are not in it.
+
+With --checkpoint-digest only what that is of is restored: of each object the newest version, and no entries of older ones, which anybody
+could have made up. --manifest-digest is of those, too; `snapshot create --json` and `snapshot verify` print it.")]
 struct Restore {
     /// The directory of the snapshot
     #[arg(value_name = "DIRECTORY")]
@@ -247,15 +262,18 @@ impl Restore {
             "seq": restored.seq,
             "root": restored.root.to_string(),
             "objects": restored.objects,
+            "older_versions": restored.has_older_versions,
             "resumed": restored.is_resumed,
         });
         session.tell(&facts, || format!("{} {}\n", restored.seq, restored.root))?;
-        if !session.common.quiet && !session.common.json {
-            eprintln!(
-                "{} in {}",
-                show::many(restored.objects, "object", "objects"),
-                show::seconds(start.elapsed())
+        if !restored.has_older_versions && !session.common.json {
+            session.notice(
+                "versions that are not the newest were left out: --checkpoint-digest is not of them, --manifest-digest is",
             );
+        }
+        if !session.common.quiet && !session.common.json {
+            let objects = show::many(restored.objects, "object", "objects");
+            say(format_args!("{objects} in {}", show::seconds(start.elapsed())));
         }
         Ok(())
     }

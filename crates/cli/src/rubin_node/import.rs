@@ -13,7 +13,7 @@ use super::Session;
 use super::blocks::Blocks;
 use super::open::{Trust, Where, because, text_of};
 use crate::bar::Bar;
-use crate::exit::{Done, Fail};
+use crate::exit::{Done, Fail, say};
 use crate::input::from_hex;
 use crate::{interrupt, show};
 
@@ -70,7 +70,7 @@ impl ImportBlock {
                 session.tell(&facts, || format!("{}\n", import.decision.as_str()))
             }
             Err(rejected) => {
-                eprintln!("import-block error: {}", rejected.code);
+                say(format_args!("import-block error: {}", rejected.code));
                 Err(Fail::silent(1))
             }
         }
@@ -137,12 +137,12 @@ impl ImportFiles {
         tell.done(session)?;
         if !session.common.quiet && !session.common.json {
             let took = start.elapsed();
-            eprintln!(
+            say(format_args!(
                 "{} in {}, {}",
                 show::many(count, "block", "blocks"),
                 show::seconds(took),
                 show::rate(count, took)
-            );
+            ));
         }
         if rejected > 0 {
             return Err(Fail::failed(format!(

@@ -172,11 +172,12 @@ fn tell(session: &mut Session<'_>, done: &rubin::Export) -> Done {
         "utxo_count": done.utxo_count,
         "utxo_set_hash_hex": done.utxo_set_hash.to_string(),
         "blocks": done.blocks,
+        "file_sha3_256_hex": done.digest.to_string(),
     });
     session.tell(&facts, || {
         format!(
-            "height {}, tip {}\n{} outputs, utxo_set_hash {}\n",
-            done.tip_height, done.tip_hash, done.utxo_count, done.utxo_set_hash
+            "height {}, tip {}\n{} outputs, utxo_set_hash {}\nSHA3-256 of the file {}\n",
+            done.tip_height, done.tip_hash, done.utxo_count, done.utxo_set_hash, done.digest
         )
     })
 }
@@ -187,7 +188,9 @@ fn tell(session: &mut Session<'_>, done: &rubin::Export) -> Done {
 Examples:
   rubin-node import-snapshot --datadir fresh --profile devnet chainstate.snap --expect HASH
 
-All hashes in the file are checked; that the outputs are those of the chain, only --expect can tell.")]
+Headers, hashes and links are checked, and that an undo record is one of its block. That the chain and its outputs are those that
+you mean, only --expect can tell: with the SHA3-256 of the file, as export prints it, of every byte; with a utxo_set_hash of the
+outputs, but not of what undo records say of spent ones, which counts when blocks are taken back.")]
 pub(super) struct ImportSnapshot {
     /// The directory of all chains
     #[arg(long, value_name = "DIRECTORY")]
@@ -198,7 +201,7 @@ pub(super) struct ImportSnapshot {
     /// The engine that the tables are in
     #[arg(long, value_name = "ENGINE", default_value = "kvb", value_parser = engine::listed())]
     engine: EngineKind,
-    /// The utxo_set_hash that you trust
+    /// The SHA3-256 of the file, or the utxo_set_hash, that you trust
     #[arg(long, value_name = "HASH")]
     expect: Option<Hash>,
     /// The file

@@ -15,7 +15,7 @@ use super::Session;
 use super::open::{Take, Where, because, hex};
 use crate::bar::Bar;
 use crate::exit::{Done, Fail};
-use crate::feed::{Feed, Tally};
+use crate::feed::{Answers, Feed, Tally};
 use crate::{interrupt, show};
 
 /// Longest line of a file of blocks, and longest file of blocks of Cardano; a chunk has a tenth of that.
@@ -36,8 +36,9 @@ A file has a block a line, as JSON:
   {\"slot\":120,\"hash\":\"HEX\",\"ops\":[[\"insert\",\"KEYHEX\",\"VALUEHEX\"],[\"delete\",\"KEYHEX\"]]}
 With --cardano it has blocks as the node stores them: a chunk of them one behind the other, or one in hex.
 
-For each block its point and the root after it are printed. Every block is on disk before that. If it is cut off, run it again with
-the same files: blocks up to the last one applied are passed over. A block that cannot be applied changes nothing and ends it.")]
+For each block its point and the root after it are printed. Every block is on disk before that, and whoever stops reading does not stop
+it. If it is cut off, run it again with the same files: blocks up to the last one applied are passed over. A block that cannot be applied
+changes nothing and ends it.")]
 pub(super) struct Apply {
     #[command(flatten)]
     place: Where,
@@ -82,19 +83,18 @@ impl Apply {
         if sizes.map(|meta| meta.len()).sum::<u64>() >= WARM_FROM {
             store.warm().map_err(because)?;
         }
-        let mut progress = Progress::default();
+        let (mut progress, mut answers) = (Progress::default(), Answers::default());
         for path in &self.files {
             let total = std::fs::metadata(path).ok().filter(|meta| meta.is_file());
             let bar = Bar::bytes("applying", total.map(|meta| meta.len()), session.common.quiet);
             let mut take = |point: Point, operations: &[Operation], read: u64| {
-                step(&store, point, operations, &mut progress, session)?;
+                step(&store, point, operations, &mut progress, &mut answers, session)?;
                 bar.set(read);
                 FEED.go_on()
             };
             self.for_each_block(path, &mut take).map_err(|fail| fail.within(path))?;
             bar.clear();
         }
-        session.out.flush()?;
         FEED.sum_up(session, &progress.tally, ["operation", "operations"], start.elapsed());
         Ok(())
     }
@@ -106,7 +106,13 @@ impl Apply {
             return for_each_line(BufReader::with_capacity(1 << 20, input), take);
         }
         let mut bytes = Vec::new();
-        input.by_ref().take(FILE_MAX).read_to_end(&mut bytes).map_err(cannot)?;
+        input.by_ref().take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(cannot)?;
+        if show::wide(bytes.len()) > FILE_MAX {
+            return Err(Fail::failed(format!(
+                "the file is too long: no more than {} are read at once",
+                show::size(FILE_MAX)
+            )));
+        }
         let mut blocks = csmt::cardano::blocks(&bytes);
         while let Some(block) = blocks.next() {
             let block = block.map_err(|error| Fail::failed(error.to_string()))?;
@@ -126,6 +132,7 @@ fn step(
     point: Point,
     operations: &[Operation],
     progress: &mut Progress,
+    answers: &mut Answers,
     session: &mut Session<'_>,
 ) -> Done {
     let (Point::Block { slot, .. }, last) = (point, store.tip().map_err(because)?) else {
@@ -155,12 +162,9 @@ fn step(
     if session.common.json {
         let Point::Block { slot, hash } = point else { return Ok(()) };
         let facts = json!({"slot": slot, "hash": hash.to_string(), "root": root});
-        writeln!(session.out, "{facts}")?;
-    } else {
-        writeln!(session.out, "{point} {}", root.as_deref().unwrap_or("none"))?;
+        return answers.line(session, &facts);
     }
-    // Whoever follows the output knows of every block as soon as it is durable.
-    Ok(session.out.flush()?)
+    answers.line(session, &format_args!("{point} {}", root.as_deref().unwrap_or("none")))
 }
 
 /// Blocks of lines of JSON.
@@ -168,9 +172,16 @@ fn for_each_line(mut input: impl BufRead, take: &mut Receive<'_>) -> Done {
     let mut so_far = 0;
     for number in 1_u64.. {
         let mut line = Vec::new();
-        let read = Read::take(&mut input, LINE_MAX).read_until(b'\n', &mut line).map_err(cannot)?;
+        let read =
+            Read::take(&mut input, LINE_MAX + 1).read_until(b'\n', &mut line).map_err(cannot)?;
         if read == 0 {
             break;
+        }
+        if show::wide(read) > LINE_MAX {
+            return Err(Fail::failed(format!(
+                "line {number} is too long: no more than {} are read",
+                show::size(LINE_MAX)
+            )));
         }
         so_far += show::wide(read);
         if line.trim_ascii().is_empty() {

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::Session;
 use super::open::{Take, Where, because, hex, point};
 use crate::bar::Bar;
-use crate::exit::{Done, Fail};
+use crate::exit::{Done, Fail, say};
 use crate::{interrupt, show};
 
 /// Longest line of a file of entries.
@@ -94,12 +94,12 @@ impl Bootstrap {
         let facts = json!({"entries": done.entries, "root": root, "seconds": took.as_secs_f64()});
         session.tell(&facts, || format!("{}\n", root.as_deref().unwrap_or("none")))?;
         if !is_quiet && !session.common.json {
-            eprintln!(
+            say(format_args!(
                 "{} in {}, {}",
                 show::many(done.entries, "entry", "entries"),
                 show::seconds(took),
                 show::rate(done.entries, took)
-            );
+            ));
         }
         Ok(())
     }
@@ -114,8 +114,14 @@ fn entries<'a>(
         loop {
             number += 1;
             let mut line = Vec::new();
-            match Read::take(&mut input, LINE_MAX).read_until(b'\n', &mut line) {
+            match Read::take(&mut input, LINE_MAX + 1).read_until(b'\n', &mut line) {
                 Ok(0) => return None,
+                // A part of a line may look like an entry.
+                Ok(len) if show::wide(len) > LINE_MAX => {
+                    let wrong = format!("no more than {} are read", show::size(LINE_MAX));
+                    let wrong = format!("line {number} is too long: {wrong}");
+                    return Some(Err(Error::Input(wrong)));
+                }
                 Ok(len) => {
                     read.set(read.get() + u64::try_from(len).unwrap_or(0));
                     if !line.trim_ascii().is_empty() {

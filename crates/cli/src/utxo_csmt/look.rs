@@ -19,7 +19,7 @@ use crate::{show, verdict};
 Examples:
   utxo-csmt root --db utxos
 
-A tree without entries has none: then nothing is printed, and the exit code is 1.")]
+A tree without entries has none: then the exit code is 1, and nothing is printed, or with --json that it is null.")]
 pub(super) struct Root {
     #[command(flatten)]
     place: Where,
@@ -31,7 +31,8 @@ impl Root {
         let root = store.root().map_err(because)?;
         if session.common.json {
             let facts = json!({"root": root.map(|root| root.to_string()), "tip": tip(store.tip().map_err(because)?)});
-            return Ok(writeln!(session.out, "{facts}")?);
+            writeln!(session.out, "{facts}")?;
+            return root.map(drop).ok_or(Fail::silent(1));
         }
         let root = root.ok_or_else(|| Fail::failed("the tree has no entries, and so no root"))?;
         Ok(writeln!(session.out, "{root}")?)

@@ -13,8 +13,9 @@ use super::make::tip;
 use super::open::{PathArg, Where, address, because, hash, hex};
 use crate::exit::{Done, Fail};
 use crate::input::to_hex;
+use crate::show;
 
-/// Longest proof that is read, as text.
+/// Longest proof that is read, as text, and longest list of leaves.
 const PROOF_MAX: u64 = 64 << 20;
 
 /// A form of a proof, as an argument.
@@ -248,10 +249,18 @@ fn read(path: &PathBuf, what: &str) -> Done<Vec<u8>> {
         true => Ok(Box::new(std::io::stdin())),
         false => std::fs::File::open(path).map(|file| -> Box<dyn Read> { Box::new(file) }),
     };
-    input.and_then(|input| input.take(PROOF_MAX).read_to_end(&mut bytes)).map_err(|error| {
+    // A byte more than there may be: whoever checks a part would not have seen what is behind it.
+    input.and_then(|input| input.take(PROOF_MAX + 1).read_to_end(&mut bytes)).map_err(|error| {
         Fail::failed(format!("cannot read {what} from {}: {error}", path.display()))
     })?;
-    Ok(bytes)
+    match show::wide(bytes.len()) > PROOF_MAX {
+        true => Err(Fail::failed(format!(
+            "{} is too long: of {what} no more than {} are read",
+            path.display(),
+            show::size(PROOF_MAX)
+        ))),
+        false => Ok(bytes),
+    }
 }
 
 /// Check a proof; this needs no database

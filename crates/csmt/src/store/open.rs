@@ -96,6 +96,10 @@ impl State {
             None => (first, point),
             some => arrival(some)?,
         };
+        // The next block has a number, and so has the one after it.
+        if last >= u64::MAX - 1 {
+            return Err(Error::Inconsistent("a rollback point has no next one".to_owned()));
+        }
         self.first_arrival = first;
         self.next_arrival = last + 1;
         self.tip = point;

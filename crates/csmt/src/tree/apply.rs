@@ -4,6 +4,8 @@
 //! position, or, if there is none, the branch above whose jump leads past it. A node's digest is of all that is below it; so where a node
 //! is as it was, so are the rows of which it is the highest.
 
+use std::thread::{Builder, Scope, ScopedJoinHandle};
+
 use ledger::Batch;
 
 use super::twig::{Below, Nodes, Sides, Twig};
@@ -16,7 +18,7 @@ use crate::path::{Bits, Path};
 /// So many changes on each side of a branch are worth a thread.
 const FOR_A_THREAD: usize = 256;
 /// Branches above each other that are kept in memory. Below that are only paths that somebody made up.
-const LEVELS: usize = 600;
+pub(super) const LEVELS: usize = 600;
 
 /// A change of an entry.
 #[derive(Clone, Debug)]
@@ -33,6 +35,8 @@ pub(super) struct Work<'a> {
     nodes: Nodes<'a>,
     turn: u32,
     threads: usize,
+    /// Bytes of stack that a thread needs, if they are more than it has anyway.
+    stack: Option<usize>,
     /// Rows that become others.
     pub(super) batch: Batch,
     /// Bytes of nodes that came into memory.
@@ -55,8 +59,14 @@ pub(super) enum Fate {
 }
 
 impl<'a> Work<'a> {
-    pub(super) fn new(nodes: Nodes<'a>, turn: u32, threads: usize) -> Work<'a> {
-        Work { nodes, turn, threads, batch: Batch::new(), grown: 0, level: 0, row: Vec::new() }
+    pub(super) fn new(
+        nodes: Nodes<'a>,
+        turn: u32,
+        threads: usize,
+        stack: Option<usize>,
+    ) -> Work<'a> {
+        let (batch, row) = (Batch::new(), Vec::new());
+        Work { nodes, turn, threads, stack, batch, grown: 0, level: 0, row }
     }
 
     /// Applies changes, all of whose paths go through a position, to the node there. The row at the position is the caller's. What is
@@ -402,18 +412,20 @@ impl<'a> Work<'a> {
     ) -> Result<[Fate; 2], Error> {
         let len = base.len();
         let threads = self.threads / 2;
-        let mut other = Work::new(self.nodes, self.turn, self.threads - threads);
+        let mut other = Work::new(self.nodes, self.turn, self.threads - threads, self.stack);
         other.level = self.level;
         let mut beside = base.clone();
         beside.push(true);
         let all = std::mem::replace(&mut self.threads, threads);
         let (fate, other_fate) = std::thread::scope(|scope| {
-            let task = scope.spawn(|| other.apply(right, &mut beside, of_right));
+            let task = start(scope, self.stack, || other.apply(right, &mut beside, of_right));
             base.push(false);
             let fate = self.apply(left, base, of_left);
             base.truncate(len);
-            (fate, task.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            (fate, task.ok().map(end))
         });
+        // If there was no room for a thread, it is one side after the other.
+        let other_fate = other_fate.unwrap_or_else(|| other.apply(right, &mut beside, of_right));
         self.threads = all;
         self.batch.append(&other.batch);
         self.grown += other.grown;
@@ -458,6 +470,22 @@ impl<'a> Work<'a> {
         position.truncate(start);
         Ok(Some(built))
     }
+}
+
+/// Starts a thread with so much stack, if that is more than it has anyway. The system may have no room for one.
+pub(super) fn start<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    stack: Option<usize>,
+    task: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>, Error> {
+    let builder = stack.into_iter().fold(Builder::new(), Builder::stack_size);
+    let cannot = |source| Error::Io { doing: "start a thread", source };
+    builder.spawn_scoped(scope, task).map_err(cannot)
+}
+
+/// What a thread came to.
+pub(super) fn end<T>(task: ScopedJoinHandle<'_, T>) -> T {
+    task.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Paths that begin with that of an entry.

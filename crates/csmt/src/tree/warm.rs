@@ -8,6 +8,7 @@ use std::ops::Bound;
 use ledger::Snapshot;
 
 use super::Tree;
+use super::apply::LEVELS;
 use super::twig::{Below, Nodes, Sides, Twig};
 use crate::error::Error;
 use crate::path::{Bits, Path};
@@ -52,9 +53,12 @@ impl Tree {
                 },
                 _ => continue,
             };
-            bytes += size_of::<Sides>() + twigs.iter().map(Twig::all_bytes).sum::<usize>();
-            count += twigs.iter().map(Twig::count).sum::<u64>();
-            attach(top, &position, base, Sides { twigs, turn: self.turn });
+            let more = size_of::<Sides>() + twigs.iter().map(Twig::all_bytes).sum::<usize>();
+            let nodes = twigs.iter().map(Twig::count).sum::<u64>();
+            if attach(top, &position, base, Sides { twigs, turn: self.turn }) {
+                bytes += more;
+                count += nodes;
+            }
             if bytes >= self.memory / 4 * 3 {
                 break;
             }
@@ -63,21 +67,22 @@ impl Tree {
     }
 }
 
-/// Hangs both sides of a branch below the node that ends where they begin.
-fn attach(top: &mut Twig, position: &Path, base: usize, sides: Sides) {
+/// Hangs both sides of a branch below the node that ends where they begin, unless that is not in memory or too deep for it.
+fn attach(top: &mut Twig, position: &Path, base: usize, sides: Sides) -> bool {
     let (mut twig, mut at) = (top, 0);
-    loop {
+    for _ in 0..LEVELS {
         at += twig.node.jump.len();
         if at == base {
             twig.below = Below::Sides(Box::new(sides));
-            return;
+            return true;
         }
-        let Below::Sides(below) = &mut twig.below else { return };
+        let Below::Sides(below) = &mut twig.below else { return false };
         let [left, right] = &mut below.twigs;
         twig = if position.bit(at) { right } else { left };
         at += 1;
         if at > base {
-            return;
+            return false;
         }
     }
+    false
 }

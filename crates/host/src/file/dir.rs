@@ -74,9 +74,24 @@ impl FileDir {
         Ok(names)
     }
 
+    /// Fails if a name is a symbolic link. A directory that somebody made for others may have links in it that lead to their own files.
+    pub fn refuse_link(path: impl AsRef<Path>) -> io::Result<()> {
+        match fs::symlink_metadata(path.as_ref()) {
+            Ok(meta) if meta.is_symlink() => {
+                let name = path.as_ref().file_name().unwrap_or_default().to_string_lossy();
+                let what = format!("{name} is a symbolic link, and a store keeps its files itself");
+                Err(io::Error::new(io::ErrorKind::InvalidInput, what))
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     fn at(&self, name: &str) -> io::Result<PathBuf> {
         check_name(name)?;
-        Ok(self.path.join(name))
+        let path = self.path.join(name);
+        FileDir::refuse_link(&path)?;
+        Ok(path)
     }
 }
 
@@ -114,9 +129,13 @@ impl Dir for FileDir {
         let path = self.at(name)?;
         let _alone = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
         let prepared = self.path.join(temporary(name));
+        // A leftover of an interrupted replacement goes. Whatever it is, it is not written to: it may be a link to something else.
+        match fs::remove_file(&prepared) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         let mut options = OpenOptions::new();
-        // A leftover of an interrupted replacement is overwritten.
-        options.write(true).create(true).truncate(true);
+        options.write(true).create_new(true);
         platform::set_mode(&mut options);
         let mut file = options.open(&prepared)?;
         // Order: contents, sync, name, sync. Without the first sync the new name could survive with

@@ -16,6 +16,20 @@ pub(super) fn set_mode(options: &mut OpenOptions) {
 #[cfg(not(unix))]
 pub(super) fn set_mode(_options: &mut OpenOptions) {}
 
+/// Opens a file once more, whatever its name is by now, to read and write.
+#[cfg(target_os = "linux")]
+pub(super) fn open_again(file: &File) -> io::Result<File> {
+    use std::os::fd::AsRawFd;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    OpenOptions::new().read(true).write(true).open(path)
+}
+
+/// Elsewhere there is no way that is known to be right.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn open_again(_file: &File) -> io::Result<File> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// Makes one directory that nobody but owner and group can enter.
 pub(super) fn make_dir(path: &std::path::Path) -> std::io::Result<()> {
     #[cfg_attr(not(unix), expect(unused_mut, reason = "there are no modes to set"))]

@@ -5,8 +5,8 @@ use std::ops::Bound;
 use std::path::Path;
 
 use rocksdb::{
-    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, Direction, Error,
-    ErrorKind, IteratorMode, Options, ReadOptions, WriteBatch, WriteOptions,
+    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType,
+    DBIterator, Error, ErrorKind, IteratorMode, Options, ReadOptions, WriteBatch, WriteOptions,
 };
 
 use crate::adapters::memory::is_empty;
@@ -92,7 +92,8 @@ impl RocksEngine {
     }
 }
 
-/// What its wiki recommends under "Setup Options and Basic Tuning", and a cache.
+/// What its wiki recommends under "Setup Options and Basic Tuning", and a cache. Nothing is compressed: most of a
+/// ledger's rows are hashes.
 fn options() -> Options {
     let mut blocks = BlockBasedOptions::default();
     if let Ok(cache) = Cache::new_lru_cache(CACHE_BYTES) {
@@ -107,6 +108,7 @@ fn options() -> Options {
     options.set_level_compaction_dynamic_level_bytes(true);
     options.set_bytes_per_sync(1 << 20);
     options.set_max_background_jobs(4);
+    options.set_compression_type(DBCompressionType::None);
     options.set_block_based_table_factory(&blocks);
     options
 }
@@ -163,33 +165,41 @@ impl Snapshot for RocksSnapshot<'_> {
             return Ok(Box::new(std::iter::empty()));
         };
         let (from, to) = half_open(range);
-        let rows = |direction: Direction| {
-            let mut options = ReadOptions::default();
-            options.set_iterate_lower_bound(from.clone());
-            if let Some(to) = &to {
-                options.set_iterate_upper_bound(to.clone());
-            }
-            let mode = match direction {
-                Direction::Forward => IteratorMode::Start,
-                Direction::Reverse => IteratorMode::End,
-            };
-            self.snapshot.iterator_cf_opt(family, options, mode)
-        };
         Ok(Box::new(BothWays {
-            front: rows(Direction::Forward),
-            back: rows(Direction::Reverse),
+            snapshot: &self.snapshot,
+            family,
+            from,
+            to,
+            front: None,
+            back: None,
             seen_front: None,
             seen_back: None,
         }))
     }
 }
 
-/// RocksDB's iterators go one way; this is one from each end, which stop where they meet.
+/// RocksDB's iterators go one way; this is one from each end, which stop where they meet. Each is made when somebody goes its
+/// way: to make one and find its end costs as much as a short scan.
 struct BothWays<'a> {
-    front: rocksdb::DBIterator<'a>,
-    back: rocksdb::DBIterator<'a>,
+    snapshot: &'a rocksdb::Snapshot<'a>,
+    family: &'a ColumnFamily,
+    from: Vec<u8>,
+    to: Option<Vec<u8>>,
+    front: Option<DBIterator<'a>>,
+    back: Option<DBIterator<'a>>,
     seen_front: Option<Vec<u8>>,
     seen_back: Option<Vec<u8>>,
+}
+
+impl<'a> BothWays<'a> {
+    fn rows(&self, mode: IteratorMode<'_>) -> DBIterator<'a> {
+        let mut options = ReadOptions::default();
+        options.set_iterate_lower_bound(self.from.clone());
+        if let Some(to) = &self.to {
+            options.set_iterate_upper_bound(to.clone());
+        }
+        self.snapshot.iterator_cf_opt(self.family, options, mode)
+    }
 }
 
 type Row<'a> = Result<(Bytes<'a>, Bytes<'a>), EngineError>;
@@ -198,12 +208,15 @@ impl<'a> Iterator for BothWays<'a> {
     type Item = Row<'a>;
 
     fn next(&mut self) -> Option<Row<'a>> {
-        match self.front.next()?.map_err(because("scan")) {
+        if self.front.is_none() {
+            self.front = Some(self.rows(IteratorMode::Start));
+        }
+        match self.front.as_mut()?.next()?.map_err(because("scan")) {
             Ok((key, value)) => {
                 if self.seen_back.as_deref().is_some_and(|seen| *key >= *seen) {
                     return None;
                 }
-                self.seen_front = Some(key.to_vec());
+                note(&mut self.seen_front, &key);
                 Some(Ok((Cow::Owned(key.into_vec()), Cow::Owned(value.into_vec()))))
             }
             Err(error) => Some(Err(error)),
@@ -213,17 +226,27 @@ impl<'a> Iterator for BothWays<'a> {
 
 impl DoubleEndedIterator for BothWays<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        match self.back.next()?.map_err(because("scan")) {
+        if self.back.is_none() {
+            self.back = Some(self.rows(IteratorMode::End));
+        }
+        match self.back.as_mut()?.next()?.map_err(because("scan")) {
             Ok((key, value)) => {
                 if self.seen_front.as_deref().is_some_and(|seen| *key <= *seen) {
                     return None;
                 }
-                self.seen_back = Some(key.to_vec());
+                note(&mut self.seen_back, &key);
                 Some(Ok((Cow::Owned(key.into_vec()), Cow::Owned(value.into_vec()))))
             }
             Err(error) => Some(Err(error)),
         }
     }
+}
+
+/// Remembers the key that was seen last, in the room of the one before.
+fn note(seen: &mut Option<Vec<u8>>, key: &[u8]) {
+    let seen = seen.get_or_insert_default();
+    seen.clear();
+    seen.extend_from_slice(key);
 }
 
 /// The same keys from one on, and before another.

@@ -10,6 +10,12 @@ use crate::hash::Hash;
 
 /// What a manifest begins with.
 pub const MAGIC: &[u8; 8] = b"MSKSNAP1";
+/// Most bytes of a manifest: it is read whole.
+pub const MANIFEST_MAX: usize = 16 << 20;
+/// Most bytes of a chunk: whoever reads a snapshot has up to eight of them in memory.
+pub const CHUNK_MAX: u64 = 128 << 20;
+/// Bytes of a chunk in the manifest, but for its two keys.
+pub(crate) const CHUNK_LEAST: usize = 16 + 2 * KEY_LEAST + 32;
 /// Fewest bytes of a key as it is encoded: its length.
 const KEY_LEAST: usize = 4;
 
@@ -71,7 +77,7 @@ impl Manifest {
             Ok(Manifest {
                 header: SnapshotHeader::decode(decoder.take(super::snapshot::HEADER_LEN)?)?,
                 checkpoint: decoder.bytes()?.to_vec(),
-                chunks: decoder.list(16 + 2 * KEY_LEAST + 32, chunk)?,
+                chunks: decoder.list(CHUNK_LEAST, chunk)?,
             })
         });
         let manifest = manifest.map_err(|rule| format!("the manifest is wrong: {rule}"))?;
@@ -82,6 +88,12 @@ impl Manifest {
         }
         if SnapshotHeader::of(&header, manifest.header.state_root_version) != manifest.header {
             return Err(Rule::SnapshotHeader.to_string());
+        }
+        if let Some(chunk) = manifest.chunks.iter().find(|chunk| chunk.len > CHUNK_MAX) {
+            return Err(format!(
+                "a chunk of {} bytes, and no more than {CHUNK_MAX} are one",
+                chunk.len
+            ));
         }
         Ok(manifest)
     }

@@ -7,6 +7,8 @@ use super::mcs::{Decoder, whole};
 use crate::error::Rule;
 use crate::hash::Hash;
 
+/// The parameter that says how the root of the state is made.
+pub const STATE_ROOT_VERSION: &str = "state_root_version";
 /// Parts of ten thousand.
 const WHOLE: u32 = 10_000;
 
@@ -23,7 +25,7 @@ fn get<'a, T>(
 
 /// The version of the state root that the parameters ask for; none if they do not say.
 pub fn state_root_version(params: &Params) -> Result<Option<u16>, Rule> {
-    match get(params, "state_root_version", Decoder::u16)? {
+    match get(params, STATE_ROOT_VERSION, Decoder::u16)? {
         Some(version) if version != 1 && version != 2 => Err(Rule::StateRootVersion),
         version => Ok(version),
     }

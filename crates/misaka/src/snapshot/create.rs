@@ -5,19 +5,25 @@ use std::sync::{Mutex, PoisonError};
 
 use host::Dir;
 
-use super::{MANIFEST, UNFINISHED, Watch, chunk_name, manifest};
+use super::{MANIFEST, UNFINISHED, Watch, chunk_name, read_file};
 use crate::error::{Error, Rule};
 use crate::format::checkpoint::value;
 use crate::format::key::Key;
-use crate::format::manifest::{Chunk, Manifest};
+use crate::format::manifest::{CHUNK_LEAST, Chunk, MANIFEST_MAX, Manifest};
 use crate::format::mcs::Decoder;
 use crate::format::snapshot::{SnapshotHeader, entry, put_entry};
-use crate::hash::Hash;
+use crate::hash::{Hash, hex};
 use crate::store::{Stage, Store, Take, View};
 use crate::tables::PARAMS;
 
 /// Bytes of a chunk, about.
 pub const CHUNK_BYTES: usize = 4 << 20;
+/// After so many chunks the next ones have twice as many bytes, so that the manifest has room for them.
+const DOUBLED: usize = 1 << 14;
+/// Most bytes that a chunk is filled up to. The last entry in it may go beyond.
+const FILLED_MAX: usize = 32 << 20;
+/// Most bytes of an entry with its two lengths, so that no chunk is longer than one can be.
+const ENTRY_MAX: usize = 96 << 20;
 
 /// What making a snapshot came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,8 +52,10 @@ pub fn create(
     let (_, digests) =
         kept.ok_or_else(|| Error::Inconsistent("the newest checkpoint is missing".to_owned()))?;
     let checkpoint = value(&tip.header, &digests);
+    let mut manifest = Manifest { header, checkpoint, chunks: Vec::new() };
+    let room = MANIFEST_MAX.checked_sub(manifest.encode().len()).ok_or_else(no_room)?;
     if dir.read(MANIFEST).map_err(Error::io("read the manifest"))?.is_some() {
-        let found = manifest(dir)?;
+        let found = super::manifest(dir)?;
         if found.header == header {
             let resumed = found.chunks.len();
             return Ok(Created { manifest: found, resumed });
@@ -57,19 +65,22 @@ pub fn create(
             found.header.seq
         )));
     }
-    let mut chunks = begin(dir, &header, chunk_bytes)?;
+    let chunks = &mut manifest.chunks;
+    *chunks = begin(dir, &header, chunk_bytes)?;
     let resumed = chunks.len();
     let last = chunks.last().map(|chunk| chunk.last.clone());
     let mut done: u64 = chunks.iter().map(|chunk| chunk.len).sum();
+    let taken = chunks.iter().map(|chunk| CHUNK_LEAST + chunk.first.len() + chunk.last.len());
+    let room = room.checked_sub(taken.sum()).ok_or_else(no_room)?;
     let (send, receive) = sync_channel(threads.max(1));
     let receive = &Mutex::new(receive);
     chunks.extend(std::thread::scope(|scope| {
         let writers: Vec<_> =
             (0..threads.max(1)).map(|_| scope.spawn(move || write_chunks(dir, receive))).collect();
-        let mut sender = Sender { send, number: resumed, bytes: Vec::new(), chunk_bytes };
+        let mut sender =
+            Sender { send, number: resumed, bytes: Vec::new(), chunk_bytes, room, keys: [0; 2] };
         let mut take = |key: &[u8], value: &[u8]| {
-            put_entry(&mut sender.bytes, key, value);
-            if sender.bytes.len() >= chunk_bytes {
+            if sender.add(key, value)? {
                 done += u64::try_from(sender.bytes.len()).unwrap_or(0);
                 watch.tell(Stage::Writing, done, 0)?;
                 sender.send()?;
@@ -94,10 +105,20 @@ pub fn create(
         written.sort_unstable_by_key(|(number, _)| *number);
         Ok(written.into_iter().map(|(_, chunk)| chunk).collect::<Vec<_>>())
     })?);
-    let manifest = Manifest { header, checkpoint, chunks };
     dir.replace(MANIFEST, &manifest.encode()).map_err(Error::io("write the manifest"))?;
     dir.remove(UNFINISHED).map_err(Error::io("remove a note"))?;
     Ok(Created { manifest, resumed })
+}
+
+fn no_room() -> Error {
+    Error::Input(format!(
+        "no snapshot can be made: its manifest would have more than the {MANIFEST_MAX} bytes that are read of one"
+    ))
+}
+
+/// Bytes that a chunk is filled up to. They grow, so that there are never too many chunks.
+fn filled(chunk_bytes: usize, number: usize) -> usize {
+    chunk_bytes.saturating_mul(1 << (number / DOUBLED).min(3)).min(FILLED_MAX)
 }
 
 /// Gives all entries after a key.
@@ -129,14 +150,36 @@ struct Sender {
     number: usize,
     bytes: Vec<u8>,
     chunk_bytes: usize,
+    /// Bytes that the manifest has left.
+    room: usize,
+    /// Bytes of the first key and of the last one.
+    keys: [usize; 2],
 }
 
 impl Sender {
+    /// Adds an entry. True if that is enough for a chunk.
+    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
+        if 8 + key.len() + value.len() > ENTRY_MAX {
+            return Err(Error::Input(format!(
+                "no snapshot can be made: the value of {} has {} bytes, and an entry no more than {ENTRY_MAX}",
+                hex(key),
+                value.len()
+            )));
+        }
+        let [first, _] = self.keys;
+        self.keys = [if self.bytes.is_empty() { key.len() } else { first }, key.len()];
+        put_entry(&mut self.bytes, key, value);
+        Ok(self.bytes.len() >= filled(self.chunk_bytes, self.number))
+    }
+
     fn send(&mut self) -> Result<(), Error> {
         if self.bytes.is_empty() {
             return Ok(());
         }
-        let bytes = std::mem::replace(&mut self.bytes, Vec::with_capacity(self.chunk_bytes));
+        let [first, last] = self.keys;
+        self.room = self.room.checked_sub(CHUNK_LEAST + first + last).ok_or_else(no_room)?;
+        let next = Vec::with_capacity(self.chunk_bytes.min(FILLED_MAX));
+        let bytes = std::mem::replace(&mut self.bytes, next);
         let gone = |_| Error::Snapshot("a chunk could not be written".to_owned());
         self.send.send((self.number, bytes)).map_err(gone)?;
         self.number += 1;
@@ -203,11 +246,12 @@ fn begin(dir: &dyn Dir, header: &SnapshotHeader, chunk_bytes: usize) -> Result<V
     }
     let mut chunks: Vec<Chunk> = Vec::new();
     for name in names.iter().filter(|name| name.starts_with("chunk-")) {
-        let chunk = dir.read(name).ok().flatten().and_then(|bytes| describe(&bytes).ok());
+        let chunk = read_file(dir, name).ok().flatten().and_then(|bytes| describe(&bytes).ok());
         // The last one can be shorter; it is quickly made again.
         let is_whole = |chunk: &Chunk| {
             *name == chunk_name(chunks.len(), &chunk.digest)
-                && usize::try_from(chunk.len).is_ok_and(|len| len >= chunk_bytes)
+                && usize::try_from(chunk.len)
+                    .is_ok_and(|len| len >= filled(chunk_bytes, chunks.len()))
         };
         match chunk.filter(is_whole) {
             Some(chunk) => chunks.push(chunk),
@@ -219,4 +263,22 @@ fn begin(dir: &dyn Dir, header: &SnapshotHeader, chunk_bytes: usize) -> Result<V
         dir.remove(name).map_err(cannot)?;
     }
     Ok(chunks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CHUNK_BYTES, DOUBLED, ENTRY_MAX, FILLED_MAX, filled};
+    use crate::format::manifest::{CHUNK_LEAST, CHUNK_MAX, MANIFEST_MAX};
+
+    #[test]
+    fn the_manifest_of_two_tebibytes_can_be_read() {
+        let key = "ver/".len() + 32 + 1 + 8;
+        let count = MANIFEST_MAX / (CHUNK_LEAST + 2 * key) - 1;
+        let bytes: usize = (0..count).map(|number| filled(CHUNK_BYTES, number)).sum();
+        assert!(bytes > 2 << 40, "{bytes}");
+        assert_eq!(filled(CHUNK_BYTES, DOUBLED - 1), CHUNK_BYTES);
+        assert_eq!(filled(CHUNK_BYTES, usize::MAX), FILLED_MAX);
+        assert_eq!(filled(usize::MAX, usize::MAX), FILLED_MAX);
+        assert!(u64::try_from(FILLED_MAX + ENTRY_MAX).unwrap_or(u64::MAX) <= CHUNK_MAX);
+    }
 }

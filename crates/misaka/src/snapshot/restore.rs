@@ -44,6 +44,9 @@ pub struct Restored {
     pub root: Hash,
     /// Objects.
     pub objects: u64,
+    /// Versions that are not the newest were restored, too: not if the digest of the checkpoint was trusted, and that of the manifest not
+    /// known.
+    pub has_older_versions: bool,
     /// An earlier restore was gone on with.
     pub is_resumed: bool,
 }
@@ -107,14 +110,15 @@ pub fn restore(
     trust.check(&manifest)?;
     let settings = fit(settings, &manifest)?;
     let lock = database.home().make_and_lock()?;
-    let snapshot = manifest.digest();
+    let takes_older = trust.takes_older();
+    let snapshot = identity(&manifest, takes_older);
     let mut engine = database.home().begin(&lock, kind, ALL)?;
     if let Begun::Other = begun(&*engine, settings, snapshot)? {
         drop(engine);
         database.home().discard_unfinished(&lock)?;
         engine = database.home().begin(&lock, kind, ALL)?;
     }
-    match restore_into(engine, dir, &manifest, settings, effort, watch) {
+    match fill(engine, dir, &manifest, settings, takes_older, effort, watch) {
         Ok(restored) => {
             database.home().finish(&lock)?;
             Ok(restored)
@@ -125,6 +129,14 @@ pub fn restore(
             Err(error)
         }
         Err(error) => Err(error),
+    }
+}
+
+/// What is noted of a restore, so that no other one goes on with it.
+fn identity(manifest: &Manifest, takes_older: bool) -> Hash {
+    match takes_older {
+        true => manifest.digest(),
+        false => Hash::of(&[b"newest versions", &manifest.digest().0]),
     }
 }
 
@@ -182,7 +194,20 @@ pub fn restore_into(
     effort: Effort,
     watch: Watch<'_>,
 ) -> Result<Restored, Error> {
-    let snapshot = manifest.digest();
+    fill(engine, dir, manifest, settings, true, effort, watch)
+}
+
+/// The same, with versions that are not the newest or without.
+fn fill(
+    engine: Box<dyn Engine>,
+    dir: &dyn Dir,
+    manifest: &Manifest,
+    settings: Settings,
+    takes_older: bool,
+    effort: Effort,
+    watch: Watch<'_>,
+) -> Result<Restored, Error> {
+    let snapshot = identity(manifest, takes_older);
     let note = engine.snapshot()?.get(META, NOTE)?.map(|note| note.into_owned());
     let is_resumed = note.is_some();
     let mut at = match note.and_then(|note| Progress::decode(&note, snapshot)) {
@@ -206,6 +231,7 @@ pub fn restore_into(
                 let mut loader = Loader {
                     engine: &*engine,
                     settings,
+                    takes_older,
                     tip: header.seq,
                     snapshot,
                     batch: Batch::new(),
@@ -240,7 +266,8 @@ pub fn restore_into(
                 let mut batch = Batch::new();
                 batch.delete(META, NOTE);
                 store.engine().commit(batch)?;
-                return Ok(Restored { seq: header.seq, root, objects, is_resumed });
+                let (seq, has_older_versions) = (header.seq, takes_older);
+                return Ok(Restored { seq, root, objects, has_older_versions, is_resumed });
             }
         };
     }
@@ -272,6 +299,7 @@ fn check(store: &Store, header: &Header, objects: u64, watch: Watch<'_>) -> Resu
 struct Loader<'a> {
     engine: &'a dyn Engine,
     settings: Settings,
+    takes_older: bool,
     tip: u64,
     snapshot: Hash,
     batch: Batch,
@@ -301,7 +329,8 @@ impl Sink for Loader<'_> {
         version: &Version,
     ) -> Result<(), Error> {
         // The window of this store can be shorter than that of the one before.
-        if number == object.version || !is_beyond(version.seq, self.settings.window, self.tip) {
+        let is_kept = !is_beyond(version.seq, self.settings.window, self.tip);
+        if number == object.version || (self.takes_older && is_kept) {
             self.batch.put(VERSIONS, &version_key(&object.id, number), &version.encode());
         }
         self.commit_if_full()
@@ -316,7 +345,7 @@ impl Sink for Loader<'_> {
 
     fn param(&mut self, name: &str, value: &[u8]) -> Result<(), Error> {
         self.batch.put(PARAMS, name.as_bytes(), value);
-        Ok(())
+        self.commit_if_full()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Checking a snapshot without a store: every byte, every rule, and the root.
 
 use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use host::Dir;
@@ -12,7 +13,7 @@ use crate::format::key::Key;
 use crate::format::manifest::{Chunk, Manifest};
 use crate::format::node::Place;
 use crate::format::object::Object;
-use crate::format::params::{self, Params};
+use crate::format::params::{self, Params, STATE_ROOT_VERSION};
 use crate::format::version::Version;
 use crate::hash::Hash;
 use crate::leaf::{self, Record};
@@ -24,17 +25,27 @@ use crate::{merkle, threads, tree};
 /// Objects that are hashed at a time, and their bytes.
 const TOGETHER: usize = 512;
 const TOGETHER_BYTES: usize = 1 << 20;
+/// Chunks of more bytes are checked one after the other.
+const LONG: u64 = 16 << 20;
 
 /// What whoever checks a snapshot knows from elsewhere, and trusts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trust {
-    /// The digest of its checkpoint.
+    /// The digest of its checkpoint: of the state, but of no version older than the newest of its object.
     pub checkpoint: Option<Hash>,
+    /// The digest of its manifest: of everything in it.
+    pub manifest: Option<Hash>,
     /// The digest of the validator set.
     pub validator_set: Option<Hash>,
 }
 
 impl Trust {
+    /// Whether versions that are not the newest are to be restored. No root is of them; so who trusts a checkpoint would have to trust
+    /// whoever made the snapshot, too.
+    pub(super) fn takes_older(&self) -> bool {
+        self.checkpoint.is_none() || self.manifest.is_some()
+    }
+
     pub(super) fn check(&self, manifest: &Manifest) -> Result<(), Error> {
         let header = &manifest.header;
         let compare = |rule, trusted: Option<Hash>, found: Hash| match trusted {
@@ -43,6 +54,7 @@ impl Trust {
             }
             _ => Ok(()),
         };
+        compare(Rule::ManifestDigest, self.manifest, manifest.digest())?;
         compare(Rule::CheckpointDigest, self.checkpoint, header.digest)?;
         compare(Rule::ValidatorSetHash, self.validator_set, header.validator_set_hash)
     }
@@ -109,7 +121,7 @@ pub fn verify(
         let what = format!("the entries have {found}, the header {}", manifest.header.state_root);
         return Err(Error::refused(Rule::StateRoot, what));
     }
-    let named = params::state_root_version(&sink.params);
+    let named = params::state_root_version(&sink.named);
     if named
         .map_err(|rule| Error::refused(rule, "parameters"))?
         .is_some_and(|named| named != manifest.header.state_root_version)
@@ -117,7 +129,6 @@ pub fn verify(
         return Err(Error::refused(Rule::StateRootVersion, "parameters"));
     }
     let Hasher { objects, versions, params, .. } = sink;
-    let params = u64::try_from(params.len()).unwrap_or(0);
     Ok(Verified { manifest, objects, versions, params })
 }
 
@@ -130,9 +141,12 @@ pub(super) fn check_chunks(
 ) -> Result<(), Error> {
     let total = manifest.len();
     let done = AtomicU64::new(0);
+    let turn = Mutex::new(());
     let chunks: Vec<(usize, &Chunk)> = manifest.chunks.iter().enumerate().collect();
     let checked = threads::over(&chunks, threads, 1, |chunks| {
         for (number, chunk) in chunks {
+            // Of long ones memory has one, however many threads there are.
+            let _turn = (chunk.len > LONG).then(|| turn.lock());
             let bytes = read_chunk(dir, chunk, *number)?;
             join::check_chunk(manifest, *number, &bytes)?;
             let before = done.fetch_add(chunk.len, Ordering::Relaxed);
@@ -149,7 +163,9 @@ struct Hasher {
     pass: Range<usize>,
     objects: u64,
     versions: u64,
-    params: Params,
+    params: u64,
+    /// The parameter that says which root it is.
+    named: Params,
     /// Objects that were not hashed yet: id, version, tombstone, bytes, newest version.
     waiting: Vec<(Hash, u64, Vec<u8>, Version)>,
     waiting_bytes: usize,
@@ -167,7 +183,8 @@ impl Hasher {
             pass: 0..256,
             objects: 0,
             versions: 0,
-            params: Params::new(),
+            params: 0,
+            named: Params::new(),
             waiting: Vec::new(),
             waiting_bytes: 0,
             growing: merkle::Growing::default(),
@@ -180,6 +197,7 @@ impl Hasher {
         self.pass = pass;
         self.objects = 0;
         self.versions = 0;
+        self.params = 0;
         self.leaves.clear();
     }
 
@@ -228,10 +246,6 @@ impl Hasher {
     }
 
     fn root1(&mut self) -> Hash {
-        for (name, value) in &self.params {
-            let key = Key::Param(name.clone()).encode();
-            self.growing.push(leaf::leaf(RootVersion::V1, &key, value));
-        }
         self.version_leaves.iter().for_each(|leaf| self.growing.push(*leaf));
         std::mem::take(&mut self.growing).finish()
     }
@@ -254,12 +268,23 @@ impl Sink for Hasher {
     }
 
     fn param(&mut self, name: &str, value: &[u8]) -> Result<(), Error> {
-        if self.root == RootVersion::V2 {
-            let key = Key::Param(name.to_owned()).encode();
-            let path = leaf::path(&key);
-            self.add(path, Place::Param(path), leaf::leaf(RootVersion::V2, &key, value));
+        let key = Key::Param(name.to_owned()).encode();
+        let leaf = leaf::leaf(self.root, &key, value);
+        match self.root {
+            RootVersion::V1 => {
+                // All objects come before.
+                self.flush()?;
+                self.growing.push(leaf);
+            }
+            RootVersion::V2 => {
+                let path = leaf::path(&key);
+                self.add(path, Place::Param(path), leaf);
+            }
         }
-        self.params.insert(name.to_owned(), value.to_vec());
+        if name == STATE_ROOT_VERSION {
+            self.named.insert(name.to_owned(), value.to_vec());
+        }
+        self.params += 1;
         Ok(())
     }
 }

@@ -152,7 +152,7 @@ impl Store {
                     merged.push(new.next_if(|new| new.id == record.id).unwrap_or(*record));
                 }
                 push(&merged);
-                tell(progress, Stage::Hashing, &done, records.len(), objects * 2);
+                tell(progress, Stage::Hashing, &done, records.len(), objects.saturating_mul(2));
                 Ok(())
             })?;
             push(&new.collect::<Vec<_>>());
@@ -173,7 +173,7 @@ impl Store {
         progress: Progress<'_>,
     ) -> Result<Hash, Error> {
         let mut growing = merkle::Growing::default();
-        let done = AtomicU64::new(0);
+        let (done, total) = (AtomicU64::new(0), objects.saturating_mul(2));
         // Not worth it for a few.
         let ranges: Vec<Range<usize>> = match objects < SMALL {
             true => std::iter::once(0..256).collect(),
@@ -189,7 +189,7 @@ impl Store {
                     for range in ranges {
                         for_each_record(snapshot, range.clone(), &mut |records| {
                             leaves.append(&mut hash(RootVersion::V1, records));
-                            tell(progress, Stage::Hashing, &done, records.len(), 2 * objects);
+                            tell(progress, Stage::Hashing, &done, records.len(), total);
                             Ok(())
                         })?;
                     }
@@ -222,7 +222,7 @@ impl Store {
             .collect();
         let entries = usize::try_from(objects).unwrap_or(usize::MAX).saturating_mul(2);
         let passes = passes(entries, self.effort.sorted());
-        let total = objects * u64::try_from(passes.len()).unwrap_or(1);
+        let total = objects.saturating_mul(u64::try_from(passes.len()).unwrap_or(1));
         let done = AtomicU64::new(0);
         let mut growing = tree::Growing::default();
         for pass in passes {

@@ -18,8 +18,8 @@ use crate::format::object::Object;
 use crate::format::params::Params;
 use crate::format::version::Version;
 use crate::hash::Hash;
-use crate::order::by_bytes;
-use crate::tables::{CHECKPOINTS, EVENTS, FEED, OBJECTS, PARAMS, VERSIONS};
+use crate::order::Runs;
+use crate::tables::{CHECKPOINTS, EVENTS, FEED, NOTES, OBJECTS, PARAMS, VERSIONS};
 
 /// A key and its value, as the specification has them.
 pub type Pair = (Vec<u8>, Vec<u8>);
@@ -33,8 +33,8 @@ pub type Take<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<(), Error>;
 /// Who is given objects one after the other: each, its bytes, the checkpoint that wrote it.
 pub type TakeObject<'a> = &'a mut dyn FnMut(&Object<'_>, &[u8], u64) -> Result<(), Error>;
 
-/// Versions of one object: its id, the first and the last number, and the rows as long as they are few.
-type Group = (Hash, u64, u64, Vec<(u64, Vec<u8>)>);
+/// Versions of one object: its id, all numbers, and the rows as long as they are few.
+type Group = (Hash, Runs, Vec<(u64, Vec<u8>)>);
 
 /// The store as of one commit. Writing goes on meanwhile.
 pub struct View<'a> {
@@ -201,7 +201,7 @@ impl View<'_> {
             VERSIONS => self.for_each_version(None, take),
             CHECKPOINTS => {
                 let Some((from, to)) = self.checkpoints()? else { return Ok(()) };
-                for seq in by_bytes(from..=to) {
+                for seq in self.seqs(CHECKPOINTS, from, to)?.by_bytes() {
                     if let Some(value) = self.get(&Key::Checkpoint(seq))? {
                         take(&Key::Checkpoint(seq).encode(), &value)?;
                     }
@@ -211,7 +211,7 @@ impl View<'_> {
             EVENTS => {
                 let Some(tip) = self.tip()? else { return Ok(()) };
                 let from = oldest(&tip, self.store.settings().event_retention);
-                for seq in by_bytes(from..=tip.header.seq) {
+                for seq in self.seqs(NOTES, from, tip.header.seq)?.by_bytes() {
                     let events = self.events(seq)?.unwrap_or_default();
                     let mut pairs: Vec<Pair> = events
                         .into_iter()
@@ -232,6 +232,23 @@ impl View<'_> {
             }
             other => Err(Error::Input(format!("{} is not one of the stores", other.name))),
         }
+    }
+
+    /// The checkpoints between two that a table has rows of: how many there should be is not counted on.
+    fn seqs(&self, table: Table, from: u64, to: u64) -> Result<Runs, Error> {
+        let (from, to) = (seq_key(from), seq_key(to));
+        let mut seqs = Runs::default();
+        if from > to {
+            return Ok(seqs);
+        }
+        for row in self.snapshot.scan(table, (Bound::Included(&from), Bound::Included(&to)))? {
+            let (key, _) = row?;
+            // What has no number, whoever checks finds.
+            if let Ok(seq) = <[u8; 8]>::try_from(&*key) {
+                seqs.push(u64::from_be_bytes(seq));
+            }
+        }
+        Ok(seqs)
     }
 
     /// Objects, those after one.
@@ -262,8 +279,8 @@ impl View<'_> {
             let (id, version) =
                 decode_version_key(&key).ok_or(Rule::Truncated).map_err(damaged(VERSIONS, &key))?;
             match &mut group {
-                Some((open, _, last, rows)) if *open == id => {
-                    *last = version;
+                Some((open, numbers, rows)) if *open == id => {
+                    numbers.push(version);
                     if rows.len() < SORTED {
                         rows.push((version, value.into_owned()));
                     }
@@ -272,7 +289,9 @@ impl View<'_> {
                     if let Some(done) = group.take() {
                         self.give_group(done, &mut after, take)?;
                     }
-                    group = Some((id, version, version, vec![(version, value.into_owned())]));
+                    let mut numbers = Runs::default();
+                    numbers.push(version);
+                    group = Some((id, numbers, vec![(version, value.into_owned())]));
                 }
             }
         }
@@ -284,7 +303,7 @@ impl View<'_> {
 
     fn give_group(
         &self,
-        (id, first, last, mut rows): Group,
+        (id, numbers, mut rows): Group,
         after: &mut Option<(Hash, u64)>,
         take: Take<'_>,
     ) -> Result<(), Error> {
@@ -297,8 +316,8 @@ impl View<'_> {
             }
             return Ok(());
         }
-        for version in by_bytes(first..=last).filter(|version| is_new(*version)) {
-            // A gap is nothing to stumble over here: whoever checks finds it.
+        // A gap is nothing to stumble over here: whoever checks finds it.
+        for version in numbers.by_bytes().filter(|version| is_new(*version)) {
             if let Some(value) = self.get(&Key::Version(id, version))? {
                 take(&Key::Version(id, version).encode(), &value)?;
             }

@@ -4,11 +4,10 @@
 //! root, so whoever is first with another body under a good header could keep the block out for good. And a block from the future
 //! is not from the future any more, some time later.
 
-use std::collections::HashMap;
-
 use ledger::Batch;
 
-use super::orphans::{Orphan, note};
+use super::import::is_own_body;
+use super::orphans::Orphan;
 use super::{Chain, State};
 use crate::block::Block;
 use crate::code::Code;
@@ -27,50 +26,46 @@ impl Chain {
         block: &Block<'_>,
         index: &BlockIndex,
     ) -> Result<bool, Error> {
-        let reason = store.reason(block.hash)?;
-        let is_of_body = match index.status {
-            Status::InvalidHeader if reason == Some(Code::BlockTimestampFuture) => return Ok(true),
-            Status::InvalidHeader => reason == Some(Code::BlockMerkleInvalid),
-            status => status == Status::InvalidBody,
-        };
-        if !is_of_body || block.merkle_root() != Some(block.header.merkle_root) {
+        if index.status == Status::InvalidHeader {
+            return Ok(match store.reason(block.hash)? {
+                Some(Code::BlockTimestampFuture) => true,
+                // The body that came before was another then.
+                Some(Code::BlockMerkleInvalid) => is_own_body(block),
+                _ => false,
+            });
+        }
+        if index.status != Status::InvalidBody || !is_own_body(block) {
             return Ok(false);
         }
         let bytes = store.block(block.hash)?;
         Ok(bytes.is_none_or(|bytes| *bytes != *block.bytes))
     }
 
-    /// Lets all blocks wait for a block that were marked as invalid because of it, and only because of it. Whatever becomes of
-    /// it, they go on like any that waited, also if this is cut off.
-    pub(super) fn wake(&self, state: &mut State, hash: Hash) -> Result<(), Error> {
-        let mut batch = Batch::new();
-        let mut woken = Vec::new();
-        {
-            let snapshot = self.engine.snapshot()?;
-            let store = Store::new(&*snapshot);
-            let mut children: HashMap<Hash, Vec<Hash>> = HashMap::new();
-            self.for_each_index(store, |hash, index| {
-                if index.status == Status::InvalidAncestry {
-                    children.entry(index.prev_hash).or_default().push(hash);
-                }
-            })?;
-            let mut open = vec![hash];
-            while let Some(prev_hash) = open.pop() {
-                for child in children.remove(&prev_hash).unwrap_or_default() {
-                    let header = store.header(child)?.ok_or(Error::BlockMissing(child))?;
-                    let work = Work::of_target(&header.target).unwrap_or_default();
-                    let (height, status) = (0, Status::Orphaned);
-                    let index = BlockIndex { height, prev_hash, status, work };
-                    batch.put(INDEX, child.as_bytes(), &index.encode());
-                    note(&mut batch, child, prev_hash);
-                    let len = store.need_block(child)?.len();
-                    woken.push(Orphan { hash: child, parent: prev_hash, len });
-                    open.push(child);
-                }
+    /// Lets all blocks wait that were marked as invalid because of a block which waits itself now. Those on top of a block that is
+    /// good go on by themselves.
+    pub(super) fn wake(
+        &self,
+        state: &mut State,
+        batch: &mut Batch,
+        hash: Hash,
+    ) -> Result<(), Error> {
+        let snapshot = self.engine.snapshot()?;
+        let store = Store::new(&*snapshot);
+        let mut open = vec![hash];
+        while let Some(prev_hash) = open.pop() {
+            let children = state.orphans.children(prev_hash);
+            let woken = children.filter(|child| child.status == Status::InvalidAncestry);
+            let woken: Vec<Orphan> = woken.copied().collect();
+            for child in woken {
+                let header = store.header(child.hash)?.ok_or(Error::BlockMissing(child.hash))?;
+                let work = Work::of_target(&header.target).unwrap_or_default();
+                let status = Status::Orphaned;
+                let index = BlockIndex { height: 0, prev_hash, status, work };
+                batch.put(INDEX, child.hash.as_bytes(), &index.encode());
+                state.orphans.put(Orphan { status, ..child });
+                open.push(child.hash);
             }
         }
-        self.engine.commit(batch)?;
-        woken.into_iter().for_each(|orphan| state.orphans.add(orphan));
         Ok(())
     }
 }

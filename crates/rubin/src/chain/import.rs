@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
-use ledger::Batch;
+use ledger::Bytes;
 
-use super::orphans::{Orphan, drop_rows, forget, note};
+use super::keep::rows;
+use super::reorg::decode;
 use super::steps::Check;
 use super::{Chain, State};
 use crate::block::Block;
@@ -14,7 +15,7 @@ use crate::hash::Hash;
 use crate::index::{BlockIndex, Status};
 use crate::manifest::Tip;
 use crate::store::{REORG_TARGET, Store};
-use crate::tables::{BLOCKS, HEADERS, INDEX, META, REASONS};
+use crate::tables::{HEIGHTS, META};
 use crate::work::Work;
 
 /// What became of a block.
@@ -75,6 +76,8 @@ impl Import {
 
 /// What importing comes to, if nothing fails.
 type Verdict = Result<Import, Rejected>;
+/// Where a block stands by its header and what is before it, or the rule that its header breaks.
+type Placed = Result<BlockIndex, (BlockIndex, Code)>;
 
 impl Chain {
     /// Imports a block. A local time in seconds since 1970 makes blocks from the future be refused. The outer error is a fault of
@@ -89,7 +92,13 @@ impl Chain {
         // Whatever fails from here on may have changed the store all the same.
         state.is_settled = false;
         let mut verdict = self.import_one(state, &block, local_time)?;
-        let (disconnected, connected) = self.resume_orphans(state, block.hash, local_time)?;
+        let (mut disconnected, mut connected) =
+            self.resume_orphans(state, block.hash, local_time)?;
+        if let Some(more) = self.try_others(state, local_time)? {
+            disconnected += more.0;
+            connected += more.1;
+            verdict = self.look_again(state, block.hash, verdict)?;
+        }
         if let Ok(import) = &mut verdict {
             import.disconnected += disconnected;
             import.connected += connected;
@@ -108,21 +117,20 @@ impl Chain {
         let (mut disconnected, mut connected) = (0, 0);
         let mut queue = VecDeque::from([known]);
         while let Some(parent) = queue.pop_front() {
-            {
-                let snapshot = self.engine.snapshot()?;
-                let index = Store::new(&*snapshot).index(parent)?;
-                if index.is_none_or(|index| index.status == Status::Orphaned) {
+            let index = Store::new(&*self.engine.snapshot()?).index(parent)?;
+            let Some(index) = index.filter(|index| index.status != Status::Orphaned) else {
+                continue;
+            };
+            for child in state.orphans.going_on(parent, index.status.is_invalid()) {
+                // One before it may have pushed it out.
+                if state.orphans.get(child).is_none() {
                     continue;
                 }
-            }
-            for child in state.orphans.take(parent) {
                 let bytes = {
                     let snapshot = self.engine.snapshot()?;
                     Store::new(&*snapshot).need_block(child)?.into_owned()
                 };
-                let block = Block::decode(&bytes)
-                    .map_err(|wrong| Error::damaged(BLOCKS, child.as_bytes(), wrong))?;
-                if let Ok(import) = self.import_one(state, &block, local_time)? {
+                if let Ok(import) = self.import_one(state, &decode(child, &bytes)?, local_time)? {
                     disconnected += import.disconnected;
                     connected += import.connected;
                 }
@@ -132,81 +140,153 @@ impl Chain {
         Ok((disconnected, connected))
     }
 
-    fn import_one(
+    /// Imports a body of a block. Of a block that is not decided yet the body that came first is gone on with, and others are kept.
+    pub(super) fn import_one(
         &self,
         state: &mut State,
         block: &Block<'_>,
         local_time: Option<u64>,
     ) -> Result<Verdict, Error> {
-        let snapshot = self.engine.snapshot()?;
-        let store = Store::new(&*snapshot);
-        let known = store.index(block.hash)?;
-        if let Some(index) = &known
-            && let Some(verdict) = self.known(state, store, block, index)?
-        {
-            return Ok(verdict);
+        let (known, first) = {
+            let snapshot = self.engine.snapshot()?;
+            let store = Store::new(&*snapshot);
+            let known = store.index(block.hash)?;
+            let first = match &known {
+                Some(index) if is_undecided(index.status) && is_own_body(block) => {
+                    store.block(block.hash)?.filter(|first| **first != *block.bytes)
+                }
+                _ => None,
+            };
+            (known, first.map(Bytes::into_owned))
+        };
+        let Some(first) = first else { return self.decide(state, block, known, local_time) };
+        self.keep_other(state, block)?;
+        self.decide(state, &decode(block.hash, &first)?, known, local_time)
+    }
+
+    fn decide(
+        &self,
+        state: &mut State,
+        block: &Block<'_>,
+        known: Option<BlockIndex>,
+        local_time: Option<u64>,
+    ) -> Result<Verdict, Error> {
+        let status = known.as_ref().map(|index| index.status);
+        let placed = {
+            let snapshot = self.engine.snapshot()?;
+            let store = Store::new(&*snapshot);
+            if let Some(index) = &known
+                && let Some(verdict) = self.known(state, store, block, index)?
+            {
+                return Ok(verdict);
+            }
+            if status.is_some_and(|status| !status.is_invalid()) && !is_own_body(block) {
+                // The one that is stored has passed, and this one has nothing to do with it.
+                let code = Code::BlockMerkleInvalid;
+                return Ok(Err(Rejected { hash: Some(block.hash), code }));
+            }
+            self.place(state, store, block, status, local_time)?
+        };
+        let index = match placed {
+            Ok(index) => index,
+            Err((index, code)) => return self.reject(state, block, &index, code),
+        };
+        let is_new = status != Some(index.status);
+        let decision = match index.status {
+            Status::Orphaned => Decision::Orphaned,
+            Status::InvalidAncestry => Decision::InvalidAncestry,
+            _ => return self.choose_or_store(state, block, index, is_new),
+        };
+        if is_new {
+            self.keep(state, block, &index, None)?;
         }
-        let was_invalid = known.as_ref().is_some_and(|index| index.status.is_invalid());
-        let is_own_body = || block.merkle_root() == Some(block.header.merkle_root);
-        if known.is_some() && !was_invalid && !is_own_body() {
-            // The one that is stored has passed, and this one has nothing to do with it.
-            let code = Code::BlockMerkleInvalid;
-            return Ok(Err(Rejected { hash: Some(block.hash), code }));
-        }
+        Ok(Ok(Import::of(block.hash, decision)))
+    }
+
+    /// Where a block stands by its header and by what is before it: orphaned, on top of an invalid block, or not validated yet.
+    fn place(
+        &self,
+        state: &mut State,
+        store: Store<'_>,
+        block: &Block<'_>,
+        known: Option<Status>,
+        local_time: Option<u64>,
+    ) -> Result<Placed, Error> {
         // A target of zero has no work, and fails its checks.
         let own = Work::of_target(&block.header.target).unwrap_or_default();
         let prev_hash = block.header.prev_hash;
         let index = |height, status, work| BlockIndex { height, prev_hash, status, work };
+        let invalid = Status::InvalidHeader;
         if prev_hash == Hash::ZERO {
             // Only genesis has nothing before it, and that is known.
-            let index = index(0, Status::InvalidHeader, own);
-            return self.reject(block, &index, Code::BlockLinkageInvalid);
+            return Ok(Err((index(0, invalid, own), Code::BlockLinkageInvalid)));
         }
         let parent = store.index(prev_hash)?.filter(|parent| parent.status != Status::Orphaned);
         let Some(parent) = parent else {
-            if let Err(code) = self.validator.check_orphan(block) {
-                return self.reject(block, &index(0, Status::InvalidHeader, own), code);
-            }
-            drop(snapshot);
-            if was_invalid {
-                self.wake(state, block.hash)?;
-            }
-            return self.keep_orphan(state, block, &index(0, Status::Orphaned, own));
+            return Ok(match self.validator.check_orphan(block) {
+                Ok(()) => Ok(index(0, Status::Orphaned, own)),
+                Err(code) => Err((index(0, invalid, own), code)),
+            });
         };
         let height = parent.height.saturating_add(1);
         let work = parent.work.plus(&own);
-        let context = state.headers.context(store, prev_hash, height, local_time)?;
-        if let Err(code) = self.validator.check_header(block, &context) {
-            return self.reject(block, &index(height, Status::InvalidHeader, work), code);
+        // What is stored beside the best chain has passed before; with another clock it need not again.
+        if known != Some(Status::Unknown)
+            && let Err(code) = self.check_header(state, store, block, &parent, local_time)?
+        {
+            return Ok(Err((index(height, invalid, work), code)));
         }
-        if !is_own_body() {
-            // Whatever the validator thinks: what is stored must be what the header says.
-            let index = index(height, Status::InvalidHeader, work);
-            return self.reject(block, &index, Code::BlockMerkleInvalid);
-        }
-        if parent.status.is_invalid() {
-            self.store(block, &index(height, Status::InvalidAncestry, work), None)?;
-            return Ok(Ok(Import::of(block.hash, Decision::InvalidAncestry)));
-        }
-        drop(snapshot);
-        if was_invalid {
-            self.wake(state, block.hash)?;
-        }
-        let tip = Tip { hash: block.hash, height, work: work.clone() };
-        if !tip.is_better_than(&state.tip) {
-            if known.is_some_and(|index| index.status == Status::Unknown) {
-                return Ok(Ok(Import::of(block.hash, Decision::StoredNotSelected)));
+        let is_lost = parent.status.is_invalid();
+        let status = if is_lost { Status::InvalidAncestry } else { Status::Unknown };
+        Ok(Ok(index(height, status, work)))
+    }
+
+    /// Checks a header whose parent is known, as far as what is before it is there.
+    fn check_header(
+        &self,
+        state: &mut State,
+        store: Store<'_>,
+        block: &Block<'_>,
+        parent: &BlockIndex,
+        local_time: Option<u64>,
+    ) -> Result<Result<(), Code>, Error> {
+        let height = parent.height.saturating_add(1);
+        let context = state.headers.context(store, block.header.prev_hash, height, local_time);
+        let checked = match context {
+            // What an invalid block stands on may have been pushed out, and nothing good stands on the block itself.
+            Err(Error::IndexMissing(_)) if parent.status.is_invalid() => {
+                self.validator.check_orphan(block)
             }
-            self.store(block, &index(height, Status::Unknown, work), None)?;
+            context => self.validator.check_header(block, &context?),
+        };
+        // Whatever the validator thinks: what is stored must be what the header says.
+        let is_own = || if is_own_body(block) { Ok(()) } else { Err(Code::BlockMerkleInvalid) };
+        Ok(checked.and_then(|()| is_own()))
+    }
+
+    /// Applies a block if that makes a better chain, and stores it otherwise.
+    fn choose_or_store(
+        &self,
+        state: &mut State,
+        block: &Block<'_>,
+        index: BlockIndex,
+        is_new: bool,
+    ) -> Result<Verdict, Error> {
+        let tip = tip_of(block.hash, &index);
+        if !tip.is_better_than(&state.tip) {
+            if is_new {
+                self.store(state, block, &index, None)?;
+            }
             return Ok(Ok(Import::of(block.hash, Decision::StoredNotSelected)));
         }
-        if prev_hash == state.tip.hash {
+        if index.prev_hash == state.tip.hash {
             return self.extend(state, block, tip);
         }
-        let mut batch = rows(block, &index(height, Status::Unknown, work), None);
+        let mut batch = rows(block, &index, None);
         // Should this be cut off, nobody need send the block again: it may have waited for long.
         batch.put(META, REORG_TARGET, block.hash.as_bytes());
         self.engine.commit(batch)?;
+        state.orphans.remove(block.hash);
         self.choose(state, tip.hash)
     }
 
@@ -228,7 +308,12 @@ impl Chain {
                 self.choose(state, hash).map(Some)
             }
             Status::Valid => Ok(Some(Ok(Import::of(hash, Decision::StoredNotSelected)))),
-            Status::InvalidAncestry => Ok(Some(Ok(Import::of(hash, Decision::InvalidAncestry)))),
+            Status::InvalidAncestry => {
+                // The block that it was invalid for may be good now, or pushed out.
+                let parent = store.index(index.prev_hash)?;
+                let is_invalid = parent.is_some_and(|parent| parent.status.is_invalid());
+                Ok(is_invalid.then(|| Ok(Import::of(hash, Decision::InvalidAncestry))))
+            }
             Status::Invalid | Status::InvalidHeader | Status::InvalidBody => {
                 if self.may_be_good(store, block, index)? {
                     return Ok(None);
@@ -240,40 +325,22 @@ impl Chain {
         }
     }
 
-    /// Stores a block that breaks a rule, and says which.
-    fn reject(&self, block: &Block<'_>, index: &BlockIndex, code: Code) -> Result<Verdict, Error> {
-        self.store(block, index, Some(code))?;
-        Ok(Err(Rejected { hash: Some(block.hash), code }))
-    }
-
-    fn keep_orphan(
+    /// Notes that a block breaks a rule, and says which.
+    fn reject(
         &self,
         state: &mut State,
         block: &Block<'_>,
         index: &BlockIndex,
+        code: Code,
     ) -> Result<Verdict, Error> {
-        if state.orphans.contains(block.hash) {
-            return Ok(Ok(Import::of(block.hash, Decision::Orphaned)));
+        let hash = block.hash;
+        if !self.is_noted(hash, index.status, code)? {
+            match index.status {
+                Status::InvalidHeader => self.keep(state, block, index, Some(code))?,
+                _ => self.store(state, block, index, Some(code))?,
+            }
         }
-        let orphan = Orphan { hash: block.hash, parent: index.prev_hash, len: block.bytes.len() };
-        let mut batch = rows(block, index, None);
-        note(&mut batch, orphan.hash, orphan.parent);
-        let gone = state.orphans.in_the_way_of(&orphan);
-        gone.iter().for_each(|hash| drop_rows(&mut batch, *hash));
-        self.engine.commit(batch)?;
-        gone.into_iter().for_each(|hash| state.orphans.remove(hash));
-        state.orphans.add(orphan);
-        Ok(Ok(Import::of(block.hash, Decision::Orphaned)))
-    }
-
-    /// Stores a block that is not applied.
-    fn store(
-        &self,
-        block: &Block<'_>,
-        index: &BlockIndex,
-        reason: Option<Code>,
-    ) -> Result<(), Error> {
-        Ok(self.engine.commit(rows(block, index, reason))?)
+        Ok(Err(Rejected { hash: Some(hash), code }))
     }
 
     /// Applies a block on top of the tip, with everything in one batch.
@@ -288,10 +355,12 @@ impl Chain {
         let batch = rows(block, &index, None);
         match self.connect(state, block, tip, batch, Check::Body)? {
             Ok(()) => {
+                state.orphans.remove(hash);
                 Ok(Ok(Import { connected: 1, ..Import::of(hash, Decision::AppliedAsNewTip) }))
             }
             Err(code) => {
-                self.reject(block, &BlockIndex { status: Status::InvalidBody, ..index }, code)
+                let index = BlockIndex { status: Status::InvalidBody, ..index };
+                self.reject(state, block, &index, code)
             }
         }
     }
@@ -314,26 +383,38 @@ impl Chain {
         let (disconnected, connected) = moved;
         Ok(Ok(Import { hash, decision, disconnected, connected }))
     }
+
+    /// What to say of a block that was refused for a body, its own or that of a block before it, of which others had their turn
+    /// since.
+    fn look_again(&self, state: &State, hash: Hash, verdict: Verdict) -> Result<Verdict, Error> {
+        if verdict.as_ref().is_ok_and(|import| import.decision != Decision::InvalidAncestry) {
+            return Ok(verdict);
+        }
+        let snapshot = self.engine.snapshot()?;
+        let index = Store::new(&*snapshot).index(hash)?;
+        let Some(index) = index.filter(|index| !index.status.is_invalid()) else {
+            return Ok(verdict);
+        };
+        let is_applied = hash == state.tip.hash
+            || snapshot.get(HEIGHTS, &index.height.to_be_bytes())?.as_deref()
+                == Some(hash.as_bytes().as_slice());
+        let decision = match index.status {
+            Status::Orphaned => Decision::Orphaned,
+            _ if is_applied => Decision::AppliedAsNewTip,
+            _ => Decision::StoredNotSelected,
+        };
+        Ok(Ok(Import::of(hash, decision)))
+    }
 }
 
-/// The rows of a block that is stored and does not wait.
-fn rows(block: &Block<'_>, index: &BlockIndex, reason: Option<Code>) -> Batch {
-    let mut batch = Batch::new();
-    put_block(&mut batch, block, index);
-    match reason {
-        Some(code) => batch.put(REASONS, block.hash.as_bytes(), code.as_str().as_bytes()),
-        None => batch.delete(REASONS, block.hash.as_bytes()),
-    };
-    forget(&mut batch, block.hash);
-    batch
+/// True of a block whose body was not validated yet.
+fn is_undecided(status: Status) -> bool {
+    matches!(status, Status::Unknown | Status::Orphaned | Status::InvalidAncestry)
 }
 
-/// The rows of a block that is stored.
-pub(super) fn put_block(batch: &mut Batch, block: &Block<'_>, index: &BlockIndex) {
-    let key = block.hash;
-    batch.put(HEADERS, key.as_bytes(), block.header_bytes());
-    batch.put(BLOCKS, key.as_bytes(), block.bytes);
-    batch.put(INDEX, key.as_bytes(), &index.encode());
+/// The transactions are those of the header.
+pub(super) fn is_own_body(block: &Block<'_>) -> bool {
+    block.merkle_root() == Some(block.header.merkle_root)
 }
 
 /// The end of a chain, as the index has it.

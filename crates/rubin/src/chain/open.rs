@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use host::Dir;
 use ledger::{Batch, Engine};
 
+use super::bodies::OtherBodies;
 use super::header_window::HeaderWindow;
-use super::import::{put_block, tip_of};
+use super::import::tip_of;
+use super::keep::put_block;
 use super::orphans::Orphans;
 use super::reorg::{CHANGES_MAX, plan};
 use super::steps::{Check, Follow, note_applied};
@@ -94,6 +96,7 @@ impl Chain {
             tip: genesis_tip(&genesis),
             utxo_count: 0,
             orphans: Orphans::default(),
+            bodies: OtherBodies::default(),
             headers: HeaderWindow::default(),
             is_settled: false,
         });
@@ -126,7 +129,8 @@ impl Chain {
             })?;
             state.tip = tip_of(applied, &store.need_index(applied)?);
             state.utxo_count = store.utxo_count()?;
-            state.orphans = Orphans::load(&*snapshot)?;
+            state.bodies = OtherBodies::load(&*snapshot)?;
+            state.orphans = Orphans::load(&*snapshot, &state.bodies)?;
             (applied, store.reorg_target()?)
         };
         self.recover(state, &manifest.tip, target).map_err(inconsistent)?;
@@ -143,6 +147,7 @@ impl Chain {
             done => done?,
         }
         self.finish_orphans(state)?;
+        self.try_others(state, None)?;
         state.is_settled = true;
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! Blocks whose parent is not known yet, by that parent.
+//! Blocks that are kept and do not count: those whose parent is not known yet, those on top of an invalid one, by that parent, and
+//! the marks of invalid headers.
 //!
 //! Anybody can make them at no cost, so there is a limit, of blocks and of their bytes. When it is reached the one that came first
 //! goes, with all its rows: a flood may push good ones out, which are sent again some day, but never keeps them out.
@@ -8,77 +9,111 @@ use std::ops::Bound;
 
 use ledger::{Batch, Snapshot};
 
+use super::bodies::OtherBodies;
 use crate::error::Error;
 use crate::hash::Hash;
-use crate::tables::{BLOCKS, HEADERS, INDEX, ORPHANS};
+use crate::index::Status;
+use crate::store::Store;
+use crate::tables::{BLOCKS, HEADERS, INDEX, ORPHANS, REASONS, UNDO};
 
-/// Most blocks that wait at once, and most bytes of them.
+/// Most blocks that are kept at once, and most bytes of them.
 const COUNT_MAX: usize = 10_000;
 const BYTES_MAX: usize = 512 << 20;
 
-/// A block that waits.
+/// A block that is kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Orphan {
     pub(super) hash: Hash,
     pub(super) parent: Hash,
-    /// Bytes of the block.
+    /// Orphaned and on top of an invalid block, it waits for its parent. With an invalid header it waits for nothing.
+    pub(super) status: Status,
+    /// Bytes of all its bodies.
     pub(super) len: usize,
 }
 
-/// Blocks that wait.
+impl Orphan {
+    /// True if it has something to go on to when its parent is known.
+    fn goes_on(&self, is_parent_invalid: bool) -> bool {
+        match self.status {
+            Status::Orphaned => true,
+            Status::InvalidAncestry => !is_parent_invalid,
+            _ => false,
+        }
+    }
+}
+
+/// Blocks that are kept and do not count.
 #[derive(Debug, Default)]
 pub(super) struct Orphans {
     by_parent: HashMap<Hash, Vec<Hash>>,
-    waiting: HashMap<Hash, Orphan>,
-    /// In the order in which they came. Some do not wait any more.
+    kept: HashMap<Hash, Orphan>,
+    /// In the order in which they came. Some are not there any more.
     order: VecDeque<Hash>,
     bytes: usize,
 }
 
 impl Orphans {
     /// Those that the store has.
-    pub(super) fn load(snapshot: &dyn Snapshot) -> Result<Orphans, Error> {
+    pub(super) fn load(snapshot: &dyn Snapshot, bodies: &OtherBodies) -> Result<Orphans, Error> {
+        let store = Store::new(snapshot);
         let mut orphans = Orphans::default();
         for row in snapshot.scan(ORPHANS, (Bound::Unbounded, Bound::Unbounded))? {
             let (hash, parent) = row?;
-            if let (Some(hash), Some(parent)) = (Hash::from_slice(&hash), Hash::from_slice(&parent))
-            {
+            let (Some(hash), Some(parent)) = (Hash::from_slice(&hash), Hash::from_slice(&parent))
+            else {
+                continue;
+            };
+            // A damaged one of these keeps nobody from the chain.
+            let index = match store.index(hash) {
+                Err(Error::Damaged { .. }) => None,
+                index => index?,
+            };
+            if let Some(index) = index {
                 let len = snapshot.get(BLOCKS, hash.as_bytes())?.map_or(0, |bytes| bytes.len());
-                orphans.add(Orphan { hash, parent, len });
+                let len = len + bodies.len_of(hash);
+                orphans.put(Orphan { hash, parent, status: index.status, len });
             }
         }
         Ok(orphans)
     }
 
-    /// True of a block that waits.
-    pub(super) fn contains(&self, hash: Hash) -> bool {
-        self.waiting.contains_key(&hash)
+    /// A block that is kept.
+    pub(super) fn get(&self, hash: Hash) -> Option<&Orphan> {
+        self.kept.get(&hash)
     }
 
-    /// Those that must go so that one of so many bytes may wait.
+    /// Those that must go so that one may be kept, or have so many bytes.
     pub(super) fn in_the_way_of(&self, orphan: &Orphan) -> Vec<Hash> {
         let mut gone = Vec::new();
-        let (mut count, mut bytes) = (self.waiting.len() + 1, self.bytes + orphan.len);
-        for oldest in self.order.iter().filter_map(|hash| self.waiting.get(hash)) {
+        let is_new = !self.kept.contains_key(&orphan.hash);
+        let mut count = self.kept.len() + usize::from(is_new);
+        let mut bytes = self.bytes + orphan.len - self.len_of(orphan.hash);
+        for oldest in self.order.iter().filter_map(|hash| self.kept.get(hash)) {
             if count <= COUNT_MAX && bytes <= BYTES_MAX {
                 break;
             }
-            count -= 1;
-            bytes -= oldest.len;
-            gone.push(oldest.hash);
+            if oldest.hash != orphan.hash {
+                count -= 1;
+                bytes -= oldest.len;
+                gone.push(oldest.hash);
+            }
         }
         gone
     }
 
-    /// A block waits for its parent.
-    pub(super) fn add(&mut self, orphan: Orphan) {
-        if self.waiting.insert(orphan.hash, orphan).is_none() {
+    fn len_of(&self, hash: Hash) -> usize {
+        self.kept.get(&hash).map_or(0, |orphan| orphan.len)
+    }
+
+    /// A block is kept, or what is kept of it is another now.
+    pub(super) fn put(&mut self, orphan: Orphan) {
+        self.bytes = self.bytes + orphan.len - self.len_of(orphan.hash);
+        if self.kept.insert(orphan.hash, orphan).is_none() {
             self.by_parent.entry(orphan.parent).or_default().push(orphan.hash);
             self.order.push_back(orphan.hash);
-            self.bytes += orphan.len;
         }
-        if self.order.len() > 2 * self.waiting.len().max(COUNT_MAX) {
-            self.order.retain(|hash| self.waiting.contains_key(hash));
+        if self.order.len() > 2 * self.kept.len().max(COUNT_MAX) {
+            self.order.retain(|hash| self.kept.contains_key(hash));
         }
     }
 
@@ -87,49 +122,49 @@ impl Orphans {
         self.by_parent.keys().copied().collect()
     }
 
-    /// Those that wait for a block, and do not any more.
-    pub(super) fn take(&mut self, parent: Hash) -> Vec<Hash> {
-        let mut waiting = self.by_parent.remove(&parent).unwrap_or_default();
-        waiting.iter().for_each(|hash| self.forget(*hash));
-        waiting.sort_unstable();
-        waiting
+    /// Those on top of a block that go on now that it is known.
+    pub(super) fn going_on(&self, parent: Hash, is_parent_invalid: bool) -> Vec<Hash> {
+        let going = self.children(parent).filter(|child| child.goes_on(is_parent_invalid));
+        let mut going: Vec<Hash> = going.map(|child| child.hash).collect();
+        going.sort_unstable();
+        going
     }
 
-    /// A block does not wait any more.
+    /// All that are on top of a block.
+    pub(super) fn children(&self, parent: Hash) -> impl Iterator<Item = &Orphan> {
+        let children = self.by_parent.get(&parent).into_iter().flatten();
+        children.filter_map(|child| self.kept.get(child))
+    }
+
+    /// A block is not kept any more.
     pub(super) fn remove(&mut self, hash: Hash) {
-        let Some(orphan) = self.waiting.get(&hash) else { return };
-        let parent = orphan.parent;
-        if let Some(siblings) = self.by_parent.get_mut(&parent) {
+        let Some(orphan) = self.kept.remove(&hash) else { return };
+        self.bytes -= orphan.len;
+        if let Some(siblings) = self.by_parent.get_mut(&orphan.parent) {
             siblings.retain(|sibling| *sibling != hash);
             if siblings.is_empty() {
-                self.by_parent.remove(&parent);
+                self.by_parent.remove(&orphan.parent);
             }
         }
-        self.forget(hash);
-    }
-
-    fn forget(&mut self, hash: Hash) {
-        let gone = self.waiting.remove(&hash);
-        self.bytes -= gone.map_or(0, |orphan| orphan.len);
-        while self.order.front().is_some_and(|oldest| !self.waiting.contains_key(oldest)) {
+        while self.order.front().is_some_and(|oldest| !self.kept.contains_key(oldest)) {
             self.order.pop_front();
         }
     }
 }
 
-/// Notes in a batch that a block waits.
+/// Notes in a batch that a block is kept and does not count.
 pub(super) fn note(batch: &mut Batch, hash: Hash, parent: Hash) {
     batch.put(ORPHANS, hash.as_bytes(), parent.as_bytes());
 }
 
-/// Notes in a batch that a block does not wait any more.
+/// Notes in a batch that a block counts, or is refused for good.
 pub(super) fn forget(batch: &mut Batch, hash: Hash) {
     batch.delete(ORPHANS, hash.as_bytes());
 }
 
-/// Notes in a batch that a block that waited is not known any more.
+/// Notes in a batch that a block is not known any more.
 pub(super) fn drop_rows(batch: &mut Batch, hash: Hash) {
-    for table in [HEADERS, BLOCKS, INDEX, ORPHANS] {
+    for table in [HEADERS, BLOCKS, INDEX, UNDO, REASONS, ORPHANS] {
         batch.delete(table, hash.as_bytes());
     }
 }

@@ -10,7 +10,7 @@ use std::ops::Bound;
 use ledger::{Batch, Bytes};
 
 use super::import::tip_of;
-use super::orphans::forget;
+use super::orphans::{Orphan, forget, note};
 use super::steps::{Check, Follow};
 use super::{Chain, State};
 use crate::block::Block;
@@ -132,7 +132,7 @@ impl Chain {
                 return Ok((disconnected, connected));
             };
             tracing::warn!(%hash, %code, "a block of a better chain is invalid");
-            self.condemn(hash, code)?;
+            self.condemn(state, hash, code)?;
             match self.best()? {
                 Some(best) if best.is_better_than(&state.tip) => target = best.hash,
                 _ => {
@@ -253,7 +253,7 @@ impl Chain {
     }
 
     /// Marks a block as invalid, and everything that stands on it.
-    fn condemn(&self, hash: Hash, code: Code) -> Result<(), Error> {
+    fn condemn(&self, state: &mut State, hash: Hash, code: Code) -> Result<(), Error> {
         let snapshot = self.engine.snapshot()?;
         let store = Store::new(&*snapshot);
         let mut batch = Batch::new();
@@ -276,13 +276,21 @@ impl Chain {
                 if seen.insert(child) {
                     open.push(child);
                     if matches!(index.status, Status::Unknown | Status::Valid) {
-                        mark(&mut batch, child, index, Status::InvalidAncestry);
+                        let status = Status::InvalidAncestry;
+                        mark(&mut batch, child, index, status);
+                        // Should another body of the block be good, they go on.
+                        note(&mut batch, child, parent);
+                        let len = store.block(child)?.map_or(0, |bytes| bytes.len());
+                        let len = len + state.bodies.len_of(child);
+                        state.orphans.put(Orphan { hash: child, parent, status, len });
                     }
                 }
             }
         }
         drop(snapshot);
-        Ok(self.engine.commit(batch)?)
+        self.engine.commit(batch)?;
+        state.bodies.call(hash);
+        Ok(())
     }
 
     /// The best block that may be valid.

@@ -82,6 +82,8 @@ impl Chain {
             (state.utxo_count + more).saturating_sub(fewer)
         };
         batch.put(HEIGHTS, &height.to_be_bytes(), block.hash.as_bytes());
+        // It is decided which body it has.
+        state.bodies.forget(&mut batch, block.hash);
         let follow = if check == Check::Recovery { Follow::Nothing } else { Follow::Manifest };
         self.step(state, tip, utxo_count, batch, follow)?;
         Ok(Ok(()))
