@@ -141,9 +141,22 @@ fn what_is_ignored_takes_no_memory() {
     line.extend(b",0".repeat(30 << 20));
     line.extend(b"]}\n");
     std::fs::write(place.file("rows"), line).unwrap();
-    let ran = shell(&place, "ulimit -v 1000000; kvb load b.kvb rows");
+    let ran = shell(&place, "ulimit -v 1000000; MALLOC_ARENA_MAX=2 kvb load b.kvb rows");
     assert_eq!(ran.code, 0, "{}", ran.err);
     assert_eq!(place.run(&["get", "-t", "b.kvb", "a"]).ok().out, b"b");
+}
+
+/// A bucket used to reserve half of what address space there was, and what needed memory then found too little.
+#[test]
+fn a_limit_of_address_space_is_shared() {
+    let place = Place::new();
+    let row = |number: usize| format!("{number:08}\t{}\n", "x".repeat(16 << 10));
+    std::fs::write(place.file("rows"), (0..12_000).map(row).collect::<String>()).unwrap();
+    // The file is of about 200 MB in the end, and outgrows its mapping again and again.
+    for line in ["kvb load b.kvb rows", "kvb verify b.kvb", "kvb compact --full b.kvb"] {
+        let ran = shell(&place, &format!("ulimit -v 1200000; MALLOC_ARENA_MAX=2 {line}"));
+        assert_eq!(ran.code, 0, "{line}: {}", ran.err);
+    }
 }
 
 #[test]

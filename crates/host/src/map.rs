@@ -69,6 +69,10 @@ const GRAIN: u64 = 64 * 1024;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 const RESERVE: u64 = 1 << 40;
 
+/// Address space reserved beyond the file's length where that is too much.
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+const LIMITED: u64 = 32 << 20;
+
 /// Zeroing at least this much gives whole pages back to the system instead of writing to them.
 #[cfg(target_os = "linux")]
 const DISCARD_MIN: usize = 256 * 1024;
@@ -302,17 +306,14 @@ fn one_page() -> MmapOptions {
     options
 }
 
-/// Maps as much address space as the platform grants, at least `len` bytes.
+/// Maps as much address space as a file will ever need. Where the process may not have that much, it maps little more than `len` bytes:
+/// the process needs the rest for its own memory.
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 fn reserve(file: &File, len: u64) -> io::Result<MmapRaw> {
     let least = rounded(len)?;
-    let mut wanted = least.saturating_mul(4).max(RESERVE);
-    loop {
-        match map_exactly(file, wanted) {
-            Err(_) if wanted > least => wanted = (wanted / 2).max(least),
-            result => return result,
-        }
-    }
+    map_exactly(file, least.saturating_mul(4).max(RESERVE))
+        .or_else(|_| map_exactly(file, least.saturating_add(LIMITED)))
+        .or_else(|_| map_exactly(file, least))
 }
 
 /// Elsewhere a mapping may not exceed its file, so it is made anew when the file has grown.
