@@ -44,5 +44,5 @@ pub use map::{Board, Mapping};
 pub use memory::{MemoryDir, MemoryDisk};
 pub use pin::Pin;
 pub use prefetch::prefetch;
-pub use sim::{Fault, Keep, Op, Point, Points, SimDir, SimDisk, Trace};
+pub use sim::{Fault, Keep, Limit, Op, Point, Points, SimDir, SimDisk, Trace};
 pub use words::Words;

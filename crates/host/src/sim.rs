@@ -20,6 +20,9 @@ use crate::disk::{Disk, LockError};
 use crate::map::{Board, Mapping};
 use crate::pin::{Pin, Pins};
 
+use self::blocks::{Blocks, covered, touched};
+
+mod blocks;
 mod dice;
 mod dir;
 mod image;
@@ -50,6 +53,15 @@ pub enum Fault {
     PowerLoss,
 }
 
+/// How much a disk has room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// A file of so many bytes, holes included.
+    Length(u64),
+    /// So many bytes of blocks of 4 KiB. Holes take none, so a file may be longer, and writing to a hole may fail.
+    Blocks(u64),
+}
+
 /// One handle to a simulated file.
 ///
 /// A clone is a handle of its own to the same file, as if it had been opened once more: it does not
@@ -69,8 +81,8 @@ struct Simulated {
     live: Buffer,
     initial: Arc<Vec<u8>>,
     ops: Vec<Op>,
-    /// The length the file may reach.
-    limit: Option<u64>,
+    blocks: Blocks,
+    limit: Option<Limit>,
     calls: Counted,
     reads: Counted,
     power: Arc<Power>,
@@ -96,10 +108,12 @@ impl SimDisk {
     fn powered(image: Vec<u8>, region: u64, power: Arc<Power>) -> Self {
         let mut live = Buffer::new(region).expect("address space for a simulated file");
         live.write(0, &image).expect("memory for the contents");
+        let blocks = Blocks::of_len(live.len());
         let file = Simulated {
             live,
             initial: Arc::new(image),
             ops: Vec::new(),
+            blocks,
             limit: None,
             calls: Counted::default(),
             reads: Counted::default(),
@@ -171,7 +185,17 @@ impl SimDisk {
     /// Limits the length the file may reach; calls that would pass it give `StorageFull` and change
     /// nothing.
     pub fn set_capacity(&self, bytes: Option<u64>) {
-        self.file().limit = bytes;
+        self.set_limit(bytes.map(Limit::Length));
+    }
+
+    /// The same with any limit. What is over it already stays.
+    pub fn set_limit(&self, limit: Option<Limit>) {
+        self.file().limit = limit;
+    }
+
+    /// Bytes of the blocks that the file has. All of those of a file that was made from an image.
+    pub fn block_bytes(&self) -> u64 {
+        self.file().blocks.bytes()
     }
 
     /// Cuts the power now, between two calls.
@@ -192,6 +216,7 @@ impl SimDisk {
             let mut found = left.file();
             found.initial = Arc::clone(&file.initial);
             found.ops.clone_from(&file.ops);
+            found.blocks.clone_from(&file.blocks);
         }
         left
     }
@@ -243,34 +268,56 @@ impl Simulated {
         match &op {
             Op::Write { offset, data } => {
                 let len = u64::try_from(data.len()).unwrap_or(u64::MAX);
-                self.check_room(end_of(*offset, len)?)?;
+                self.check_length(end_of(*offset, len)?)?;
+                self.take_blocks(*offset, len)?;
                 self.live.write(*offset, data)?;
             }
             Op::SetLen(len) => {
-                self.check_room(*len)?;
+                self.check_length(*len)?;
                 self.live.set_len(*len)?;
+                self.blocks.remove(covered(*len, u64::MAX));
             }
             Op::Allocate { offset, len } => {
                 let end = end_of(*offset, *len)?;
-                self.check_room(end)?;
+                self.check_length(end)?;
+                self.take_blocks(*offset, *len)?;
                 if *len > 0 && end > self.live.len() {
                     self.live.set_len(end)?;
                 }
             }
-            Op::Punch { offset, len } => self.live.punch(*offset, *len),
+            Op::Punch { offset, len } => {
+                self.live.punch(*offset, *len);
+                self.blocks.remove(covered(*offset, *len));
+            }
             Op::Sync | Op::SyncRange { .. } | Op::SyncFailed { .. } | Op::Mark(_) => {}
         }
         self.ops.push(op);
         Ok(())
     }
 
-    fn check_room(&self, end: u64) -> io::Result<()> {
+    fn check_length(&self, end: u64) -> io::Result<()> {
         // A file that is over the limit already may still be rewritten or made shorter.
         match self.limit {
-            Some(limit) if end > limit && end > self.live.len() => {
+            Some(Limit::Length(limit)) if end > limit && end > self.live.len() => {
                 Err(io::ErrorKind::StorageFull.into())
             }
             _ => Ok(()),
+        }
+    }
+
+    fn take_blocks(&mut self, offset: u64, len: u64) -> io::Result<()> {
+        let range = touched(offset, len);
+        let missing = self.blocks.missing(range.clone());
+        match self.limit {
+            Some(Limit::Blocks(limit))
+                if missing > 0 && self.blocks.bytes() + missing * blocks::BLOCK > limit =>
+            {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            _ => {
+                self.blocks.add(range);
+                Ok(())
+            }
         }
     }
 }

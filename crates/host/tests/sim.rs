@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering::SeqCst;
 
-use host::{Dir, Disk, Fault, Keep, Op, SimDir, SimDisk, Trace};
+use host::{Dir, Disk, Fault, Keep, Limit, Op, SimDir, SimDisk, Trace};
 
 const SECTOR: usize = 512;
 
@@ -364,6 +364,33 @@ fn a_full_disk_changes_nothing() {
     disk.set_len(1400).unwrap();
     disk.set_capacity(None);
     disk.set_len(5000).unwrap();
+}
+
+#[test]
+fn writing_to_a_hole_takes_a_block() {
+    const BLOCK: usize = 4096;
+    let bytes = |blocks: usize| u64::try_from(blocks * BLOCK).unwrap();
+    let disk = SimDisk::from_image(vec![1; 3 * BLOCK]);
+    disk.set_limit(Some(Limit::Blocks(bytes(4))));
+    disk.set_len(bytes(100)).unwrap();
+    assert_eq!(disk.block_bytes(), bytes(3), "length alone takes nothing");
+    disk.write_at(bytes(50) + 4000, &[2; 90]).unwrap();
+    for result in [disk.write_at(bytes(51) - 1, &[3; 2]), disk.allocate(bytes(50), bytes(2))] {
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::StorageFull);
+    }
+    disk.write_at(0, &[4; 3 * BLOCK]).unwrap();
+    // A hole is as large as the whole blocks in it.
+    disk.punch(100, bytes(3) - 101).unwrap();
+    assert_eq!(disk.block_bytes(), bytes(3));
+    disk.punch(bytes(1), bytes(1)).unwrap();
+    assert_eq!(disk.block_bytes(), bytes(3));
+    disk.allocate(bytes(60), bytes(1)).unwrap();
+    let next = disk.after_death();
+    assert_eq!(next.block_bytes(), bytes(4));
+    next.set_limit(Some(Limit::Blocks(bytes(4))));
+    next.write_at(bytes(1), &[5]).unwrap_err();
+    next.set_len(bytes(55)).unwrap();
+    next.write_at(bytes(1), &[5]).unwrap();
 }
 
 #[test]

@@ -222,9 +222,8 @@ impl crate::keeper::Keeper {
         if !may_borrow {
             return Err(Error::NoSpace);
         }
-        let spare = self.image_spare.map_or(0, |spare| spare.page_count);
-        if self.spend_image_spare() {
-            return self.name_extent(core, pages.min(spare), NAMED_OUTPUT);
+        if let Some(spare) = self.spend_image_spare(core)? {
+            return self.name(spare, NAMED_OUTPUT);
         }
         let lent = core.lock_supply().lend().ok_or(Error::NoSpace)?;
         let named = self.named.iter_mut().find(|named| named.seg_id == lent.seg_id);

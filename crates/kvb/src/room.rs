@@ -70,6 +70,8 @@ impl Keeper {
                 && let Err(error) = self.fill_holes(core, extent)
             {
                 self.space.put_raw_back(extent);
+                // Some may have their blocks now.
+                self.is_raw_warm = true;
                 return Err(error);
             }
             // Any checkpoint may come before the caller writes there, and its walk must find the way.
@@ -80,9 +82,10 @@ impl Keeper {
             // Its header is about to be written, most likely into a hole.
             let head = Extent::new(rest.start_page, 1);
             let (at, len) = (core.geometry().paddr(head.start_page), core.geometry().page_size);
-            if !self.warm.has(head)
-                && let Err(error) = self.reserve(core, at, len, "reserve space")
-            {
+            let is_warm = self.warm.has(head);
+            // Order: taking blocks for the others must not give this one back.
+            self.warm.forget(head);
+            if !is_warm && let Err(error) = self.reserve(core, at, len, "reserve space") {
                 self.space.give_back(taken.extent);
                 return Err(error);
             }
@@ -104,6 +107,13 @@ impl Keeper {
             core.disk.sync_range(at, 512).map_err(Error::io("sync a free extent"))?;
         }
         Ok(taken.extent)
+    }
+
+    /// How many times so many free pages are in one place and have their blocks.
+    pub(crate) fn warm_places(&self, pages: u64) -> u64 {
+        let warm = self.space.iter().map(|extent| self.warm.count_first(extent) / pages);
+        let raw = if self.is_raw_cold { 0 } else { self.space.raw_pages() / pages };
+        warm.sum::<u64>() + raw
     }
 
     /// What is known to use pages of an extent.
@@ -251,12 +261,24 @@ impl Keeper {
         }
     }
 
-    /// Gives the room for the next image up; false if there is none.
-    pub(crate) fn spend_image_spare(&mut self) -> bool {
-        let Some(spare) = self.image_spare.take() else { return false };
-        // Not to the disk: it is about to be used.
-        self.space.give_back(spare);
-        true
+    /// Takes the room for the next image as it is, for something else. Among free pages it might be joined with others that have no blocks,
+    /// and on a full disk be of no use.
+    pub(crate) fn spend_image_spare(&mut self, core: &Core) -> Result<Option<Extent>> {
+        if let Some(spare) = self.image_spare {
+            let at = core.geometry().paddr(spare.start_page);
+            // Order: its header before anything is written inside.
+            core.disk.sync_range(at, 512).map_err(Error::io("sync a free extent"))?;
+        }
+        Ok(self.image_spare.take())
+    }
+
+    /// Keeps the room for the next image for the next segment table; false if there is none.
+    pub(crate) fn spare_image_for_table(&mut self, core: &Core) -> Result<bool> {
+        let Some(spare) = self.spend_image_spare(core)? else { return Ok(false) };
+        match self.table_spare.replace(spare) {
+            Some(old) => self.give_back(core, old).map(|()| true),
+            None => Ok(true),
+        }
     }
 
     /// Frees what the last checkpoint stopped using and no reader holds. Both superblocks must be durable.
@@ -307,11 +329,8 @@ impl Keeper {
 
     /// Takes pages for an image.
     pub(crate) fn allot_image(&mut self, core: &Core, pages: u64) -> Result<Extent> {
-        let Some(spare) = self.image_spare.take() else { return self.allot(core, pages) };
+        let Some(spare) = self.spend_image_spare(core)? else { return self.allot(core, pages) };
         if spare.page_count == pages {
-            let at = core.geometry().paddr(spare.start_page);
-            // Order: its header before anything is written inside.
-            core.disk.sync_range(at, 512).map_err(Error::io("sync a free extent"))?;
             return Ok(spare);
         }
         match self.allot(core, pages) {

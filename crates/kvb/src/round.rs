@@ -177,7 +177,7 @@ impl Core {
         let ids: HashSet<u64> = victims.iter().map(|one| one.entry.seg_id.get()).collect();
         match keeper.remove_segments(self, &ids) {
             // The segments are still there, so the disk is as full as it was: what was kept for an image must do.
-            Err(Error::NoSpace) if keeper.spend_image_spare() => {
+            Err(Error::NoSpace) if keeper.spare_image_for_table(self)? => {
                 keeper.remove_segments(self, &ids)?;
             }
             result => result?,

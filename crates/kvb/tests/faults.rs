@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use host::{Fault, Keep, ManualEnv, MemoryDisk, Op, SimDisk, SystemEnv};
+use host::{Fault, Keep, Limit, ManualEnv, MemoryDisk, Op, SimDisk, SystemEnv};
 use kvb::{Batch, Bucket, Compact, Durability, Error, Options};
 
 /// Longest one test may take.
@@ -645,8 +645,22 @@ fn every_later_read_fails() {
     }
 }
 
+/// How a disk is full: no file may be longer, or there are no more blocks, not even for holes.
+type Kind = fn(u64) -> Limit;
+const KINDS: [Kind; 2] = [Limit::Length, Limit::Blocks];
+
+/// Leaves a disk so many bytes more than a file takes there now.
+fn limit(disk: &SimDisk, kind: Kind, room: u64) {
+    let taken = match kind(0) {
+        Limit::Length(_) => u64::try_from(disk.to_bytes().len()).unwrap(),
+        Limit::Blocks(_) => disk.block_bytes(),
+    };
+    disk.set_limit(Some(kind(taken + room)));
+}
+
 /// A bucket on a disk that has no more room than the bucket takes.
 struct Full {
+    kind: Kind,
     disk: SimDisk,
     bucket: Bucket,
     stored: Vec<Vec<u8>>,
@@ -654,16 +668,16 @@ struct Full {
 
 impl Full {
     /// Puts until there is no room left.
-    fn new(options: Options) -> Full {
-        Full::with_capacity(options, 1 << 20)
+    fn new(kind: Kind, options: Options) -> Full {
+        Full::with_capacity(kind, options, 1 << 20)
     }
 
-    fn with_capacity(options: Options, bytes: u64) -> Full {
+    fn with_capacity(kind: Kind, options: Options, bytes: u64) -> Full {
         let disk = SimDisk::with_region(Vec::new(), 64 << 20);
         let env = Arc::new(ManualEnv::new(1 << 60, 5));
         let bucket = Bucket::create_on(Arc::new(disk.reopen()), env, options).unwrap();
-        let mut full = Full { disk, bucket, stored: Vec::new() };
-        full.disk.set_capacity(Some(bytes));
+        let mut full = Full { kind, disk, bucket, stored: Vec::new() };
+        full.disk.set_limit(Some(kind(bytes)));
         let error = full.fill();
         assert!(matches!(error, Error::NoSpace), "{error:?}");
         assert!(full.stored.len() > 100);
@@ -694,10 +708,10 @@ impl Full {
         let len = u64::try_from(image.len()).unwrap();
         drop(self.bucket);
         let disk = SimDisk::with_region(image, 64 << 20);
-        disk.set_capacity(Some(len));
+        disk.set_limit(Some((self.kind)(len)));
         let bucket =
             Bucket::open_on(Arc::new(disk.reopen()), Arc::new(SystemEnv), options).unwrap();
-        Full { disk, bucket, stored: self.stored }
+        Full { kind: self.kind, disk, bucket, stored: self.stored }
     }
 }
 
@@ -708,9 +722,15 @@ fn check_stored(bucket: &Bucket, stored: &[Vec<u8>]) {
 }
 
 fn on_full_disk(test: &'static str, background: bool, overlay_min: usize) {
+    for kind in KINDS {
+        on_disk_of(kind, test, background, overlay_min);
+    }
+}
+
+fn on_disk_of(kind: Kind, test: &'static str, background: bool, overlay_min: usize) {
     watch::within(Duration::from_secs(30), test, move || {
         let options = options(Durability::SyncOnce).overlay_min(overlay_min).background(background);
-        let mut full = Full::new(options.clone());
+        let mut full = Full::new(kind, options.clone());
         full.check();
         for number in 0..3 {
             let key = format!("another {number}").into_bytes();
@@ -779,23 +799,39 @@ fn a_full_disk_while_merges_are_due_with_background_threads() {
 
 /// On a full disk deletes find room, and compactions then give back what they hid, so that puts find room again. Each may
 /// be refused now and then, but whoever goes on deleting and compacting gets there. With threads that take room from each
-/// other all of it may end up where none can move; an eighth more disk then sets it going. In a tiny bucket of segments of
+/// other, or where free pages have lost their blocks, all of it may end up where none can move; an eighth more disk then sets it going. In a tiny bucket of segments of
 /// four pages each there may be no way on, but nothing is lost.
 fn compaction_on_full_disk(kind: Compact, background: bool, overlay_min: usize, is_tiny: bool) {
-    let name = format!("{kind:?}, background {background}, overlay {overlay_min}, {is_tiny}");
+    for limit in KINDS {
+        compaction_on_disk_of(limit, kind, background, overlay_min, is_tiny);
+    }
+}
+
+fn compaction_on_disk_of(
+    limit: Kind,
+    kind: Compact,
+    background: bool,
+    overlay_min: usize,
+    is_tiny: bool,
+) {
+    let name = format!(
+        "{:?}, {kind:?}, background {background}, overlay {overlay_min}, {is_tiny}",
+        limit(0)
+    );
     watch::within(Duration::from_secs(60), &name.clone(), move || {
         let options = options(Durability::SyncOnce).overlay_min(overlay_min).background(background);
         // Segments of many pages: what is left over of each counts for little.
         let (segment_max, capacity) =
             if is_tiny { (16 << 10, 1 << 20) } else { (128 << 10, 4 << 20) };
         let options = options.segment_bytes_max(segment_max);
-        let mut full = Full::with_capacity(options.clone(), capacity);
+        let mut full = Full::with_capacity(limit, options.clone(), capacity);
         let before = full.stored.len();
         let mut rescues = 0;
         let mut rescue = |disk: &SimDisk| {
             rescues += 1;
-            disk.set_capacity(Some(capacity + rescues * (capacity / 8)));
-            background && rescues <= 3
+            disk.set_limit(Some(limit(capacity + rescues * (capacity / 8))));
+            let is_hard = kind != Compact::Auto && matches!(limit(0), Limit::Blocks(_));
+            (background || is_hard) && rescues <= 3
         };
         for turn in 0..3 {
             // Every second key, so that no segment is all dead, as far as there is room for tombstones at a time.
@@ -906,12 +942,12 @@ fn compaction_gives_room_back_on_a_full_disk_with_background_threads() {
 /// Room comes back while the bucket is open: the writer that was refused goes on by itself.
 #[test]
 fn room_comes_back() {
-    for background in [false, true] {
+    for (kind, background) in KINDS.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
         watch::within(Duration::from_secs(30), "room_comes_back", move || {
             let options = options(Durability::Sync).background(background);
-            let mut full = Full::new(options.clone());
+            let mut full = Full::new(kind, options.clone());
             for capacity in [2 << 20, 3 << 20] {
-                full.disk.set_capacity(Some(capacity));
+                full.disk.set_limit(Some(kind(capacity)));
                 let before = full.stored.len();
                 let error = full.fill();
                 assert!(matches!(error, Error::NoSpace), "{error:?}");
@@ -938,6 +974,10 @@ fn room_comes_back() {
 /// piece, the pieces before it must not count, least of all as part of the next batch.
 #[test]
 fn the_disk_fills_in_the_middle_of_a_large_batch() {
+    KINDS.into_iter().for_each(fill_in_the_middle);
+}
+
+fn fill_in_the_middle(kind: Kind) {
     let records = 60_u32;
     // Records of which a segment holds only one, so that most of every segment is wasted.
     let large = |value: u8| {
@@ -958,8 +998,7 @@ fn the_disk_fills_in_the_middle_of_a_large_batch() {
         for index in 0..before {
             bucket.put(index.to_le_bytes(), "old").unwrap();
         }
-        let len = u64::try_from(disk.to_bytes().len()).unwrap();
-        disk.set_capacity(Some(len + step * (12 << 10)));
+        limit(&disk, kind, step * (12 << 10));
         let is_done = match bucket.commit(large(7)) {
             Ok(()) => true,
             Err(Error::NoSpace) => false,
@@ -1011,6 +1050,7 @@ fn large_batches_on_full_disk(background: bool) {
     let mut refused = 0;
     let mut done = 0;
     for (round, room) in (0..480_u64).map(|round| (round, round % 60)) {
+        let kind = if round / 60 % 2 == 0 { Limit::Length } else { Limit::Blocks };
         let mut rng = Rng::with_seed(round / 60);
         let disk = SimDisk::with_region(Vec::new(), 16 << 20);
         let env = Arc::new(ManualEnv::new(1 << 60, 5));
@@ -1032,8 +1072,7 @@ fn large_batches_on_full_disk(background: bool) {
         (0..gaps).for_each(|index| assert!(bucket.delete(key(index)).unwrap()));
         bucket.compact(Compact::Auto).unwrap();
         bucket.flush().unwrap();
-        let len = u64::try_from(disk.to_bytes().len()).unwrap();
-        disk.set_capacity(Some(len + room * 4096));
+        limit(&disk, kind, room * 4096);
         for number in 0..3 {
             let mut batch = Batch::new();
             let mut next = state.clone();
@@ -1105,8 +1144,7 @@ fn a_large_record_that_expired_on_a_full_disk() {
         }
         bucket.flush().unwrap();
         env.set(start + 2 * 3600 * 1_000_000_000);
-        let len = u64::try_from(disk.to_bytes().len()).unwrap();
-        disk.set_capacity(Some(len + room * 4096));
+        limit(&disk, if room % 2 == 0 { Limit::Length } else { Limit::Blocks }, room * 4096);
         for kind in [Compact::Auto, Compact::LowSpace, Compact::Full] {
             match bucket.compact(kind) {
                 Ok(_) => done += 1,

@@ -1,16 +1,27 @@
 //! What a call may fail for. An error without an excuse is a failure of the system.
 
+use host::{Disk, Limit, SimDisk};
+
 /// What was done to the machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Excuse {
     /// When power fails, as the machine counts, and what it leaves.
     pub(crate) power: Option<(u64, u64)>,
     pub(crate) is_faulty: bool,
-    /// Bytes that the file may have.
-    pub(crate) limit: Option<u64>,
+    /// What the disk has room for.
+    pub(crate) limit: Option<Limit>,
 }
 
 impl Excuse {
+    /// From now on the disk has no more than so much room: half of the time as a length, else in blocks.
+    pub(crate) fn fill(&mut self, disk: &SimDisk, room: u64) {
+        self.limit = Some(match room % 2 {
+            0 => Limit::Length(disk.len().unwrap_or(0) + room),
+            _ => Limit::Blocks(disk.block_bytes() + room),
+        });
+        disk.set_limit(self.limit);
+    }
+
     /// A call may find no room.
     pub(crate) fn covers_full(&self) -> bool {
         self.limit.is_some() || self.is_faulty

@@ -206,8 +206,7 @@ impl<'l, L: Ledger> Run<'l, L> {
             }
             Step::Full { room } => {
                 if let Some(disk) = self.dir.disk(DATABASE) {
-                    self.excuse.limit = Some(disk.len().unwrap_or(0) + room);
-                    disk.set_capacity(self.excuse.limit);
+                    self.excuse.fill(&disk, *room);
                 }
                 Ok(())
             }
@@ -300,7 +299,7 @@ impl<'l, L: Ledger> Run<'l, L> {
         self.store = None;
         self.dir = Arc::new(left);
         if let Some(disk) = self.dir.disk(DATABASE) {
-            disk.set_capacity(self.excuse.limit);
+            disk.set_limit(self.excuse.limit);
         }
         if let Some(at) = self.excuse.begin_anew(steps) {
             self.dir.power_off_at(at);

@@ -143,9 +143,7 @@ impl Run {
                 Ok(())
             }
             Step::Full { room } => {
-                let len = self.disk.len().unwrap_or(0);
-                self.excuse.limit = Some(len + room);
-                self.disk.set_capacity(self.excuse.limit);
+                self.excuse.fill(&self.disk, *room);
                 Ok(())
             }
             Step::Relief => {
@@ -264,7 +262,7 @@ impl Run {
         self.disk.power_off();
         self.bucket = None;
         self.disk = left;
-        self.disk.set_capacity(self.excuse.limit);
+        self.disk.set_limit(self.excuse.limit);
         if let Some(at) = self.excuse.begin_anew(calls) {
             self.disk.fail(at, Fault::PowerLoss);
         }
