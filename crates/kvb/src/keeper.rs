@@ -339,16 +339,14 @@ impl Keeper {
     fn name_log_extent(&mut self, core: &Core) -> Result<NamedExtent> {
         let pages = self.next_segment_pages(core);
         let least = pages.max(OUTPUT_PAGES_MIN);
+        let free = self.space.iter().map(|extent| extent.page_count);
+        let places: u64 = free.chain([self.space.raw_pages()]).map(|count| count / least).sum();
         // A merge takes what is kept for it, and leaves the image there is now behind.
         let is_spared = self.image_spare.is_some() && self.image.extent.page_count >= least;
-        if is_spared || self.warm_places(least) >= 2 {
-            return self.name_extent(core, pages, NAMED_LOG);
+        if !is_spared && places < 2 {
+            self.grow(core, self.space.raw_pages() + least)?;
         }
-        // A place is one only if it has its blocks: on a full disk free pages are of no use without.
-        let place = self.allot(core, least)?;
-        let named = self.name_extent(core, pages, NAMED_LOG);
-        self.give_back(core, place)?;
-        named
+        self.name_extent(core, pages, NAMED_LOG)
     }
 
     /// Undoes adding a segment that no checkpoint has registered.

@@ -109,13 +109,6 @@ impl Keeper {
         Ok(taken.extent)
     }
 
-    /// How many times so many free pages are in one place and have their blocks.
-    pub(crate) fn warm_places(&self, pages: u64) -> u64 {
-        let warm = self.space.iter().map(|extent| self.warm.count_first(extent) / pages);
-        let raw = if self.is_raw_cold { 0 } else { self.space.raw_pages() / pages };
-        warm.sum::<u64>() + raw
-    }
-
     /// What is known to use pages of an extent.
     fn user_of(&self, extent: Extent) -> Option<(&'static str, Extent)> {
         let segments = self.segments.values().map(|kept| ("a segment", kept.sealed.extent()));

@@ -799,7 +799,7 @@ fn a_full_disk_while_merges_are_due_with_background_threads() {
 
 /// On a full disk deletes find room, and compactions then give back what they hid, so that puts find room again. Each may
 /// be refused now and then, but whoever goes on deleting and compacting gets there. With threads that take room from each
-/// other, or where free pages have lost their blocks, all of it may end up where none can move; an eighth more disk then sets it going. In a tiny bucket of segments of
+/// other all of it may end up where none can move; an eighth more disk then sets it going. Where free pages have lost their blocks, and in a tiny bucket of segments of
 /// four pages each there may be no way on, but nothing is lost.
 fn compaction_on_full_disk(kind: Compact, background: bool, overlay_min: usize, is_tiny: bool) {
     for limit in KINDS {
@@ -824,14 +824,14 @@ fn compaction_on_disk_of(
         let (segment_max, capacity) =
             if is_tiny { (16 << 10, 1 << 20) } else { (128 << 10, 4 << 20) };
         let options = options.segment_bytes_max(segment_max);
+        let is_tiny = is_tiny || matches!(limit(0), Limit::Blocks(_));
         let mut full = Full::with_capacity(limit, options.clone(), capacity);
         let before = full.stored.len();
         let mut rescues = 0;
         let mut rescue = |disk: &SimDisk| {
             rescues += 1;
             disk.set_limit(Some(limit(capacity + rescues * (capacity / 8))));
-            let is_hard = kind != Compact::Auto && matches!(limit(0), Limit::Blocks(_));
-            (background || is_hard) && rescues <= 3
+            background && rescues <= 3
         };
         for turn in 0..3 {
             // Every second key, so that no segment is all dead, as far as there is room for tombstones at a time.
