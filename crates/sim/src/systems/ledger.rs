@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use host::{Dir, Disk, Fault, ManualEnv, MemoryDir, SimDir};
+use host::{Dir, Fault, ManualEnv, MemoryDir, SimDir};
 use ledger::{Engine, KvbEngine, MemoryEngine};
 
 use super::excuse::Excuse;
