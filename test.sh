@@ -34,5 +34,5 @@ fi
 
 # Ledgers on every engine, and the simulator with bugs to plant.
 KVB_POSTGRES=required cargo test --locked --workspace --all-features --no-fail-fast
-# The lock-free overlay under every order the memory model allows.
+# The lock-free overlay under the orders that the memory model allows.
 RUSTFLAGS="--cfg loom" cargo test --locked -p kvb --lib --release --target-dir target/loom overlay_loom

@@ -40,7 +40,7 @@ def lines(pattern):
 
 def sim_count(what):
     """Adds up one word of the simulator's tallies."""
-    return total(rf"(\d+) {what}")
+    return total(rf"(\d+) {what}(?=,|$)")
 
 
 def fuzz_rows(text):
@@ -66,10 +66,11 @@ def parts(minutes):
         ),
         "faults": (
             "every Nth call fails",
-            [(test("faults", "engines"), {})],
+            [(test("faults", "engines", "sweeps"), {})],
             [
-                ("calls of a bucket's disk that failed, once or from then on", lines(r" at call \d+ of \d+")),
-                ("tests of ledgers in which each call fails", lines(r"^test a_fault_anywhere\S* \.\.\. ok")),
+                ("calls of a bucket's disk that failed, once or from then on", total(r"(\d+) calls of a bucket failed")),
+                ("calls of the disk under a ledger that failed", total(r"(\d+) calls failed")),
+                ("recoveries of ledgers that were cut off", total(r"(\d+) recoveries cut off$")),
             ],
         ),
         "simulator": (

@@ -38,6 +38,18 @@ pub(crate) struct Secrets {
     passphrases: Vec<(u64, Zeroizing<String>)>,
 }
 
+/// True of a file that others than its owner may read or write.
+#[cfg(unix)]
+fn is_shared(file: &std::fs::File) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o077 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_shared(_: &std::fs::File) -> bool {
+    false
+}
+
 impl Secrets {
     /// From a file or a variable, if the user named one or set it.
     pub(crate) fn given(file: Option<&Path>, variable: &str) -> Done<Option<Secrets>> {
@@ -65,6 +77,9 @@ impl Secrets {
         };
         let mut bytes = Zeroizing::new(Vec::with_capacity(4096));
         let file = std::fs::File::open(path).map_err(cannot)?;
+        if is_shared(&file) {
+            tracing::warn!("others may read the key file {shown}: `chmod 600 {shown}` ends that");
+        }
         file.take(FILE_MAX).read_to_end(&mut bytes).map_err(cannot)?;
         if let Ok(raw) = <[u8; 32]>::try_from(bytes.as_slice()) {
             return Ok(Secrets {

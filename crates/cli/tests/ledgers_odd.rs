@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
+#[allow(dead_code, reason = "shared with the tests of the crate")]
+#[path = "../../csmt/tests/cardano/build.rs"]
+mod build;
 #[path = "support/misaka.rs"]
 mod misaka_chain;
 #[path = "support/run.rs"]
@@ -65,6 +68,114 @@ fn leaves_behind_the_longest_file_are_not_taken_for_nothing() {
     let ran = place.run(&[&["verify-prefix"], &args[..]].concat());
     assert_eq!(ran.code, 1, "{}", ran.text());
     assert!(ran.err.contains("too long"), "{}", ran.err);
+}
+
+/// Bits and digest as a node is hashed.
+fn node(jump: &csmt::Path, digest: &csmt::Hash) -> Vec<u8> {
+    let bits = u16::try_from(jump.len()).unwrap().to_be_bytes();
+    [&bits[..], jump.bytes(), &[0, 0x20], digest.as_bytes()].concat()
+}
+
+#[test]
+fn a_list_of_all_outputs_of_an_address_hides_none() {
+    let place = Place::of(env!("CARGO_BIN_EXE_utxo-csmt"));
+    place.run(&["init", "--db", "db"]).ok();
+    let address = format!("70{}", "ab".repeat(28));
+    let ops: Vec<String> = ["00", "80", "c0"]
+        .iter()
+        .map(|byte| {
+            let key = format!("825820{}01", byte.repeat(32));
+            format!(r#"["insert","{key}","82581d{address}1a000f4240"]"#)
+        })
+        .collect();
+    let line = format!(r#"{{"slot":1,"hash":"{:064x}","ops":[{}]}}"#, 1, ops.join(","));
+    std::fs::write(place.file("blocks"), line).unwrap();
+    place.run(&["apply", "--db", "db", "blocks"]).ok();
+    let root = place.run(&["root", "--db", "db"]).ok().text();
+    let root = root.trim();
+    let all = place.run(&["prove-prefix", "--db", "db", "--address", &address]).ok().text();
+    std::fs::write(place.file("all"), &all).unwrap();
+    let verify = |file: &str, which: [&str; 2]| {
+        let args = ["--root", root, "--proof", file, "--leaves", file];
+        place.run(&[&["verify-prefix"], &args[..], &which[..]].concat())
+    };
+    verify("all", ["--address", &address]).ok();
+
+    // The second and the third stand behind a branch, which is shown instead of them.
+    let leaves: Vec<csmt::proof::Leaf> = all
+        .lines()
+        .skip(1)
+        .map(|line| {
+            let (path, digest) = line.split_once(' ').unwrap();
+            let digest: Vec<u8> = (0..64)
+                .step_by(2)
+                .map(|at| u8::from_str_radix(&digest[at..at + 2], 16).unwrap())
+                .collect();
+            (csmt::Path::parse(path).unwrap(), csmt::Hash::from_slice(&digest).unwrap())
+        })
+        .collect();
+    let [first, left, right] = &leaves[..] else { panic!("{all}") };
+    let end = left.0.common(0, &right.0);
+    let side = |leaf: &csmt::proof::Leaf| node(&leaf.0.from(end + 1), &leaf.1);
+    let branch = (left.0.part(0, end), csmt::Hash::of(&[side(left), side(right)].concat()));
+    let forged = csmt::proof::Completeness::Leaves { merges: vec![(0, 1)], steps: Vec::new() };
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let lines: Vec<String> = std::iter::once(hex(&forged.to_bytes()))
+        .chain([first, &branch].map(|(path, digest)| format!("{path} {digest}")))
+        .collect();
+    std::fs::write(place.file("forged"), lines.join("\n")).unwrap();
+    let ran = verify("forged", ["--address", &address]);
+    assert_eq!(ran.code, 1, "{}", ran.text());
+    assert!(ran.err.contains("not the path of an output"), "{}", ran.err);
+    // Whoever asks for bits is told to look.
+    let bits = format!("0b{}", first.0.part(0, 256));
+    verify("forged", ["--prefix", &bits]).ok();
+}
+
+#[test]
+fn a_block_of_cardano_comes_behind_the_one_before_it() {
+    let place = csmt();
+    let mut previous = vec![9; 32];
+    for number in 1..=4_u64 {
+        let body = build::body(&[
+            (0, build::list(&[])),
+            (1, build::list(&[build::coins(1_000_000 + number)])),
+        ]);
+        let block = build::block_behind(&previous, 100 + number, 7, &[body], &[]);
+        let point = csmt::cardano::block(&block).unwrap().point;
+        let csmt::format::point::Point::Block { hash, .. } = point else { panic!("{point}") };
+        previous = hash.as_bytes().to_vec();
+        std::fs::write(place.file(&format!("{number}.chunk")), block).unwrap();
+    }
+    let apply =
+        |files: &[&str]| place.run(&[&["apply", "--db", "db", "--cardano"], files].concat());
+    apply(&["1.chunk"]).ok();
+    let root = place.run(&["root", "--db", "db"]).ok().text();
+    // One was forgotten.
+    let ran = apply(&["3.chunk", "4.chunk"]);
+    assert_eq!(ran.code, 1, "{}", ran.text());
+    assert!(ran.err.contains("others are missing"), "{}", ran.err);
+    assert_eq!(place.run(&["root", "--db", "db"]).ok().text(), root);
+    assert_eq!(apply(&["1.chunk", "2.chunk", "3.chunk"]).ok().text().lines().count(), 2);
+    assert_eq!(apply(&["2.chunk", "3.chunk", "4.chunk"]).ok().text().lines().count(), 1);
+}
+
+#[test]
+fn blocks_of_one_slot_are_passed_over_when_they_come_again() {
+    let place = csmt();
+    let line = |slot: u64, number: u64| {
+        format!(
+            r#"{{"slot":{slot},"hash":"{number:064x}","ops":[["insert","{number:016x}","01"]]}}"#
+        )
+    };
+    // As an epoch of Byron begins: a boundary, and a block with its slot.
+    std::fs::write(place.file("two"), [line(5, 1), line(5, 2)].join("\n")).unwrap();
+    std::fs::write(place.file("all"), [line(5, 1), line(5, 2), line(6, 3)].join("\n")).unwrap();
+    let applied = |file: &str| place.run(&["apply", "--db", "db", file]).ok().text();
+    assert_eq!(applied("two").lines().count(), 2);
+    assert_eq!(applied("two"), "");
+    assert_eq!(applied("all").lines().count(), 1);
+    assert_eq!(applied("all"), "");
 }
 
 #[test]

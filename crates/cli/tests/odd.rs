@@ -215,6 +215,81 @@ fn half_a_key_is_not_left_behind() {
     assert_eq!(place.files(), ["key"]);
 }
 
+/// With every log there is, right keys and wrong ones, no command shows a key, whole or in part, in any form.
+#[test]
+fn no_key_is_ever_shown() {
+    let place = Place::new();
+    for name in ["one", "two", "three"] {
+        place.run(&["keygen", name]).ok();
+    }
+    let digits: Vec<String> = ["one", "two", "three"]
+        .map(|name| std::fs::read_to_string(place.file(name)).unwrap().trim().to_owned())
+        .to_vec();
+    let bytes = |digits: &str| -> Vec<u8> {
+        let pair = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
+        (0..digits.len()).step_by(2).map(pair).collect()
+    };
+    std::fs::write(
+        place.file("wrong"),
+        digits[0].replace(|digit: char| digit.is_alphabetic(), "x"),
+    )
+    .unwrap();
+    let with = |args: &'static str| -> Vec<&'static str> { args.split(' ').collect() };
+    let commands = [
+        "init b.kvb --encrypt --key-file one",
+        "put -t b.kvb alice 100 --key-file one",
+        "get -t b.kvb alice --key-file two",
+        "get -t b.kvb alice --key-file wrong",
+        "get -t b.kvb alice --key-file missing",
+        "scan b.kvb --key-file one --json",
+        "info b.kvb --key-file one --json",
+        "inspect b.kvb superblock --key-file one",
+        "verify b.kvb --key-file one",
+        "verify b.kvb --key-file two",
+        "backup b.kvb copy.kvb --key-file one",
+        "rekey rotate b.kvb --key-file one --new-key-file two",
+        "rekey rotate b.kvb --key-file three --new-key-file one",
+        "get -t b.kvb alice --key-file two",
+        "repair copy.kvb --out again.kvb --key-file one",
+        "repair copy.kvb --out more.kvb --key-file three",
+        "rekey decrypt b.kvb --key-file two",
+        "compact b.kvb",
+    ];
+    let mut logged = 0;
+    for command in commands {
+        let output = place.command(&with(command)).env("RUST_LOG", "trace").output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        logged += said.len();
+        let text = String::from_utf8_lossy(&said).to_lowercase();
+        for key in &digits {
+            let numbers: Vec<String> = bytes(key)[..6].iter().map(u8::to_string).collect();
+            for shown in [key[..12].to_owned(), key[52..].to_owned(), numbers.join(", ")] {
+                assert!(!text.contains(&shown), "{command} shows a key: {text}");
+            }
+        }
+        let has = |part: &[u8]| said.windows(part.len()).any(|window| window == part);
+        assert!(digits.iter().all(|key| !has(&bytes(key)[..8])), "{command} shows a key");
+    }
+    assert!(logged > 2000, "nothing was logged: {logged} bytes");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_key_file_that_others_can_read_is_told() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    place.run(&["keygen", "key"]).ok();
+    place.run(&["init", "b.kvb", "--encrypt", "--key-file", "key"]).ok();
+    for (mode, is_told) in [(0o600, false), (0o640, true), (0o604, true), (0o400, false)] {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(place.file("key"), mode).unwrap();
+        let ran = place.run(&["stats", "b.kvb", "--key-file", "key"]).ok();
+        assert_eq!(ran.err.contains("others may read the key file"), is_told, "{}", ran.err);
+        let ran = place.run(&["stats", "b.kvb", "--key-file", "key", "--quiet"]).ok();
+        assert_eq!(ran.err, "");
+    }
+}
+
 #[test]
 fn what_cannot_be_seen_is_shown_as_hex() {
     let place = Place::new();

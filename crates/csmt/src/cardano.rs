@@ -120,6 +120,18 @@ pub fn key(transaction: &Hash, index: u16) -> Vec<u8> {
     encoder.finish()
 }
 
+/// True if some bytes are the key of the entry of an output, in the one form that it has.
+pub fn is_key(bytes: &[u8]) -> bool {
+    let transaction = bytes.get(3..35).and_then(Hash::from_slice);
+    let index = match bytes.get(35..) {
+        Some([index]) => Some(u16::from(*index)),
+        Some([0x18, index]) => Some(u16::from(*index)),
+        Some([0x19, high, low]) => Some(u16::from_be_bytes([*high, *low])),
+        _ => None,
+    };
+    transaction.zip(index).is_some_and(|(transaction, index)| key(&transaction, index) == bytes)
+}
+
 /// Reads a block with the number of its era in front, as nodes keep it.
 pub fn block(bytes: &[u8]) -> Result<CardanoBlock, CardanoError> {
     let mut items = Items::new(bytes);

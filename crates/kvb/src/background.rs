@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use crate::core::{Core, lock};
 use crate::error::{Error, Result};
-use crate::format::roster::{NAMED_LOG, NamedExtent};
+use crate::format::roster::NamedExtent;
 use crate::image::Image;
 use crate::keeper::RESERVE;
 use crate::late_run::LateRun;
@@ -20,30 +20,6 @@ use crate::view::{Frozen, View};
 use crate::writer::Writer;
 
 impl Core {
-    /// An extent from the reserve that holds a record of `first_len`, preferably all `remaining` bytes.
-    pub(crate) fn next_extent(
-        &self,
-        first_len: u64,
-        remaining: u64,
-        deletes_only: bool,
-    ) -> Result<NamedExtent> {
-        let geometry = self.geometry();
-        let style = self.fixed.style();
-        let least = sealed_page_count(geometry, style, style.header_len() + first_len, 1);
-        let enough = geometry.pages(remaining + remaining / 4) + 2;
-        for _ in 0..2 {
-            if let Some(extent) = self.pick_extent(least, enough, deletes_only) {
-                return Ok(extent);
-            }
-            self.lock_keeper().tend(self)?;
-        }
-        // No extent of ordinary size will do: the record gets its own.
-        let mut keeper = self.lock_keeper();
-        let named = keeper.name_extent(self, least, NAMED_LOG)?;
-        keeper.checkpoint(self)?;
-        Ok(named)
-    }
-
     /// An extent for the next piece of a group larger than a segment. The reserve stays for others.
     pub(crate) fn piece_extent(&self, first_len: u64) -> Result<NamedExtent> {
         let mut keeper = self.lock_keeper();
@@ -55,29 +31,6 @@ impl Core {
         let named = keeper.name_piece(self, least.max(self.fixed.segment_page_max))?;
         keeper.checkpoint(self)?;
         Ok(named)
-    }
-
-    /// Takes the smallest extent of the reserve that is large enough, or else the largest, unless too much waits to
-    /// be sealed already.
-    fn pick_extent(&self, least: u64, enough: u64, deletes_only: bool) -> Option<NamedExtent> {
-        let mut supply = self.lock_supply();
-        if supply.unsealed_pages() >= self.fixed.segment_page_max
-            || supply.reserve.len() <= supply.spare(deletes_only)
-        {
-            return None;
-        }
-        let pages = |extent: &NamedExtent| u64::from(extent.page_count.get());
-        let fitting =
-            supply.reserve.iter().enumerate().filter(|(_, extent)| pages(extent) >= least);
-        let best = fitting.min_by_key(|(_, extent)| {
-            let pages = pages(extent);
-            if pages >= enough { (0, pages) } else { (1, u64::MAX - pages) }
-        });
-        let at = best.map(|(at, _)| at)?;
-        supply.drawn = true;
-        let extent = supply.reserve.remove(at);
-        self.supply_changed.notify_all();
-        extent
     }
 
     /// Makes room in the overlay for so many entries, waiting for a merge if too many are waiting for one.

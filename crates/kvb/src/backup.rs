@@ -326,10 +326,9 @@ impl Snapshot<'_> {
                     self.copy_or_delete(copier, &record)?;
                 }
                 (Some((_, old)), None) if old.header.kind != DELETE => {
-                    // The record that deleted it is gone; this takes its place.
-                    let mut header = tombstone(old.header);
-                    header.seqno = U64::new(self.seqno());
-                    copier.push(&header, &key, &[], || Ok(Vec::new()))?;
+                    // The record that deleted it is gone; this takes its place. It keeps the seqno of what it deletes, which no other record
+                    // of the increment has: in an encrypted one a nonce is made of it.
+                    copier.push(&tombstone(old.header), &key, &[], || Ok(Vec::new()))?;
                 }
                 _ => {}
             }

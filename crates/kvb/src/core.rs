@@ -131,12 +131,6 @@ impl Supply {
         if self.reserve.len() > 1 { self.reserve.pop_back() } else { None }
     }
 
-    /// True if there is an extent of at least this many pages that may be taken.
-    pub(crate) fn has_extent(&self, pages: u64, deletes_only: bool) -> bool {
-        let fits = |extent: &NamedExtent| u64::from(extent.page_count.get()) >= pages;
-        self.reserve.len() > self.spare(deletes_only) && self.reserve.iter().any(fits)
-    }
-
     /// Pages of segments that wait to be sealed.
     pub(crate) fn unsealed_pages(&self) -> u64 {
         self.sealing.iter().map(|segment| segment.extent.page_count).sum()

@@ -370,7 +370,8 @@ impl Keeper {
         let fresh = self.fresh.clone();
         self.fresh.retain(|page| self.segments.contains_key(page));
         // Order: before any superblock that leaves them out; making room for a table may write one.
-        self.image_gone += u64::try_from(removed.len()).unwrap_or(0);
+        let removed_count = u64::try_from(removed.len()).unwrap_or(0);
+        self.image_gone = self.image_gone.saturating_add(removed_count);
         // Those in the table on disk would come back.
         if self.fresh.len() + removed.len() != fresh.len()
             && let Err(error) = self.write_table(core)

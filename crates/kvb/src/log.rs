@@ -5,7 +5,7 @@
 //! - A record is lent only after its CRC held. Values of 4 KiB and more are checked once per open.
 //! - Mappings live as long as the bucket, so a borrow of the bucket is a borrow of every mapping.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use host::planted::{Bug, is_planted};
@@ -18,6 +18,7 @@ use crate::format::record::{Framed, KEY_MAX, RecordHeader};
 use crate::format::segment::{SALT_LEN, SegmentHeader};
 use crate::hash::KeyHash;
 use crate::opened::Opened;
+use crate::sync::{Words, zeroed};
 use crate::text::Text;
 use crate::vault::{Keys, Vault};
 
@@ -35,6 +36,8 @@ pub(crate) struct Log {
     mappings: [OnceLock<Mapping>; MAPPINGS],
     current: AtomicUsize,
     checked: Checked,
+    /// Where long records do not hold: nobody reads all of one again and again to find that out.
+    failed: Checked,
     /// Of an encrypted bucket.
     vault: Option<Vault>,
 }
@@ -46,7 +49,8 @@ impl Log {
             disk,
             mappings: [const { OnceLock::new() }; MAPPINGS],
             current: AtomicUsize::new(0),
-            checked: Checked { parts: [const { OnceLock::new() }; PARTS] },
+            checked: Checked::default(),
+            failed: Checked::default(),
             vault,
         };
         let first = log.disk.map(len).map_err(Error::io("map the bucket"))?;
@@ -213,6 +217,7 @@ impl Log {
         let mut at = from / CHECK_ONCE * CHECK_ONCE;
         while at < to {
             self.checked.remove(at);
+            self.failed.remove(at);
             at += CHECK_ONCE;
         }
     }
@@ -245,11 +250,14 @@ impl Log {
         if self.checked.contains(paddr) {
             return Framed::split(header, bytes);
         }
+        if self.failed.contains(paddr) {
+            return None;
+        }
         // All of it will be read now. From the disk that would be page by page.
         self.prefetch(paddr, bytes.len());
-        let record = Framed::decode_body(header, bytes)?;
-        self.checked.insert(paddr);
-        Some(record)
+        let record = Framed::decode_body(header, bytes);
+        if record.is_some() { &self.checked } else { &self.failed }.insert(paddr);
+        record
     }
 
     /// Opens a record whose CRCs held.
@@ -269,11 +277,17 @@ impl Log {
     }
 }
 
-/// Which large records were found sound. No two of them start in one 4 KiB block, so a bit per block tells.
+/// Large records of which something was found out. No two of them start in one 4 KiB block, so a bit per block tells.
 #[derive(Debug)]
 struct Checked {
-    /// Part k covers 2^k times 16 MiB, so the parts are few and none is ever moved.
-    parts: [OnceLock<Box<[AtomicU64]>>; PARTS],
+    /// Part k covers 2^k times 16 MiB, so the parts are few and none is ever moved. Of a long one the system hands out what is touched.
+    parts: [OnceLock<Words>; PARTS],
+}
+
+impl Default for Checked {
+    fn default() -> Checked {
+        Checked { parts: [const { OnceLock::new() }; PARTS] }
+    }
 }
 
 /// Enough parts for any file.
@@ -308,8 +322,7 @@ impl Checked {
     fn insert(&self, paddr: u64) {
         let (part, word, bit) = Checked::place(paddr);
         if let Some(words) = self.parts.get(part) {
-            let words =
-                words.get_or_init(|| (0..64_usize << part).map(|_| AtomicU64::new(0)).collect());
+            let words = words.get_or_init(|| zeroed(64 << part));
             if let Some(word) = words.get(word) {
                 word.fetch_or(bit, Ordering::Relaxed);
             }

@@ -307,10 +307,7 @@ pub(crate) fn load_table(log: &Log, fixed: &Fixed, root: &Root) -> Option<Vec<Se
         body.chunks_exact(SegmentEntry::SIZE).filter_map(crate::format::read).collect();
     if let Some((block, keys)) = &root.locked {
         let key = keys.of(block.table_key_no.get())?;
-        let macs = meta.section(meta::SECTION_MAC)?;
-        let offset = usize::try_from(macs.offset.get()).ok()?;
-        let len = usize::try_from(macs.length.get()).ok()?;
-        let macs = bytes.get(offset..offset.checked_add(len)?)?;
+        let macs = macs_of(&meta, bytes)?;
         let is_own = key.vouches(&meta, macs, 0, meta.head.as_bytes())
             && key.vouches(&meta, macs, meta::SECTION_TABLE, body);
         if !is_own {
@@ -322,6 +319,14 @@ pub(crate) fn load_table(log: &Log, fixed: &Fixed, root: &Root) -> Option<Vec<Se
         && u64::try_from(entries.len()).ok()? == meta.head.count.get()
         && entries.iter().all(|entry| entry.flags.get() & !SEGMENT_FLAGS == 0);
     sound.then_some(entries)
+}
+
+/// The MACs in an extent of derived data.
+fn macs_of<'a>(meta: &Meta, extent: &'a [u8]) -> Option<&'a [u8]> {
+    let section = meta.section(meta::SECTION_MAC)?;
+    let offset = usize::try_from(section.offset.get()).ok()?;
+    let len = usize::try_from(section.length.get()).ok()?;
+    extent.get(offset..offset.checked_add(len)?)
 }
 
 pub(crate) fn table_place(root: &Root) -> Option<TablePlace> {
@@ -397,9 +402,15 @@ pub(crate) fn load_image(
         let extent = Extent::new(first_page.checked_sub(1)?, page_count.checked_add(1)?);
         let end = superblock.segment_end_page.get();
         extent.check_within(fixed.segment_start_page, end, 0).ok()?;
-        let head = log.bytes(geometry.paddr(extent.start_page), geometry.page_len())?;
-        SegmentHeader::decode(head).filter(|header| header.kind() == Some(Kind::Meta))?;
-        let head = Meta::decode(head, meta::KIND_IMAGE, fixed.uuid)?.head;
+        let page = log.bytes(geometry.paddr(extent.start_page), geometry.page_len())?;
+        SegmentHeader::decode(page).filter(|header| header.kind() == Some(Kind::Meta))?;
+        let meta = Meta::decode(page, meta::KIND_IMAGE, fixed.uuid)?;
+        if let Some((block, keys)) = &root.locked {
+            let key = keys.of(block.image_key_no.get())?;
+            let is_own = key.vouches(&meta, macs_of(&meta, page)?, 0, meta.head.as_bytes());
+            is_own.then_some(())?;
+        }
+        let head = meta.head;
         let sound = head.id == root.extension.image_id
             && head.count.get() == page_count
             && head.seqno == root.extension.image_seqno

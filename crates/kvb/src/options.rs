@@ -1,6 +1,7 @@
 //! What a caller may choose.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -9,6 +10,8 @@ use crate::keys::KeyProvider;
 use crate::squeeze;
 use crate::victims::SLACK;
 
+/// Pages that the journal ring may have.
+pub(crate) const JOURNAL_PAGES: RangeInclusive<u64> = 8..=4096;
 /// Least and most slack in percent.
 const SLACK_MIN: u32 = 36;
 const SLACK_MAX: u32 = 400;
@@ -228,7 +231,7 @@ impl Options {
         {
             return invalid("page size must be a power of two from 4096 to 65536");
         }
-        if !(8..=4096).contains(&self.journal_pages) {
+        if !JOURNAL_PAGES.contains(&self.journal_pages) {
             return invalid("the journal must have 8 to 4096 pages");
         }
         if !((16 << 10)..=(8 << 20)).contains(&self.segment_bytes_max)

@@ -274,7 +274,12 @@ fn mount_steadily(
             Ok((core, _)) if is_beside && !core.follow(published()).unwrap_or(false) => {
                 std::thread::yield_now();
             }
-            Ok((core, report)) => {
+            Ok((mut core, mut report)) => {
+                if is_beside {
+                    // The journal may have told of records that the superblock did not lead to yet. They were found since.
+                    core.mode.tail_damage = None;
+                    report.damage = None;
+                }
                 let epoch = report.epoch;
                 let mounted = Mounted { core, report: report.clone(), stamp, epoch, image_id };
                 return Ok((mounted, report));

@@ -17,6 +17,7 @@ use crate::format::superblock::{
     FLAG_ENCRYPTED, FLAG_LINEAGE, MAGIC, PAGE_SIZE_MIN, Refused, Superblock, VERSION_MAJOR,
 };
 use crate::keys::KeyProvider;
+use crate::options::JOURNAL_PAGES;
 use crate::vault::Keys;
 
 /// How far back from the end a lost superblock is looked for.
@@ -349,6 +350,8 @@ fn regions_hold(root: &Root, file_pages: u64) -> bool {
         )
         && (within(free_map.0, free_map.1, 1, superblock.journal_start_page.get())
             || within(free_map.0, free_map.1, segment_start + 1, segment_end))
+        // All of it is read at an open.
+        && JOURNAL_PAGES.contains(&superblock.journal_page_count.get())
         && is_bulletin_apart(root)
         && extension.segment_page_max.get() > 0
         && extension.index_page_min.get() < 1 << 40

@@ -404,9 +404,11 @@ impl<'a> Round<'a> {
 
     /// Pages for a guard. Most of what goes there are tombstones.
     fn guard_pages(&self, record_len: u64) -> u64 {
-        let deletes: u64 = self.victims.iter().map(|one| one.entry.delete_bytes.get()).sum();
+        // Somebody may have forged them.
+        let deletes = self.victims.iter().map(|one| one.entry.delete_bytes.get());
+        let deletes = deletes.fold(0, u64::saturating_add).min(OUTPUT_BYTES_MAX);
         let geometry = self.core.geometry();
-        let pages = geometry.pages(deletes.saturating_add(deletes / 4).saturating_add(64 << 10));
+        let pages = geometry.pages(deletes + deletes / 4 + (64 << 10));
         let style = self.core.fixed.style();
         let least = sealed_page_count(geometry, style, style.header_len() + record_len, 1);
         pages.min(self.output_pages(record_len)).max(least)

@@ -32,6 +32,9 @@ use crate::root::SEQNO_LIMIT;
 
 /// A record is never shorter.
 const RECORD_MIN: u64 = 48;
+/// So many times the length of a segment is read for headers in it that hold and lead nowhere. By accident there are none; somebody who
+/// makes them could else make a search take days.
+const VAIN_MAX: u64 = 256;
 
 /// A record that is intact.
 #[derive(Clone, Copy, Debug)]
@@ -387,8 +390,7 @@ impl Salvage<'_> {
         lost_at_most: u64,
     ) -> Option<u64> {
         let Stretch { start, end, .. } = *stretch;
-        // Places from which no way leads on; many ways may meet there.
-        let mut dead_ends = HashSet::new();
+        let mut search = Search::default();
         (at + 1..end.saturating_sub(RECORD_MIN - 1)).find(|offset| {
             let header = self.log.header(start + offset);
             // Cheap to ask, and nearly always no.
@@ -398,7 +400,7 @@ impl Salvage<'_> {
                     && header.seqno.get() < SEQNO_LIMIT
             });
             let lost = lost_at_most + (offset - at) / RECORD_MIN + 1;
-            is_likely && self.is_own(stretch, *offset, last_seqno, lost, &mut dead_ends)
+            is_likely && self.is_own(stretch, *offset, last_seqno, lost, &mut search)
         })
     }
 
@@ -411,15 +413,21 @@ impl Salvage<'_> {
         offset: u64,
         last_seqno: Option<u64>,
         lost: u64,
-        dead_ends: &mut HashSet<u64>,
+        search: &mut Search,
     ) -> bool {
         let Stretch { start, end, anchors } = *stretch;
-        let Some(first) = self.log.record_within(start + offset, end - offset) else {
+        let header = self.log.bytes(start + offset, RecordHeader::SIZE);
+        let header = header.and_then(RecordHeader::decode);
+        let Some(header) = header.filter(|header| follows(header, last_seqno, lost)) else {
             return false;
         };
-        if !follows(first.header, last_seqno, lost) {
+        if search.in_vain > end.saturating_mul(VAIN_MAX) {
             return false;
         }
+        let Some(first) = self.log.record_within(start + offset, end - offset) else {
+            search.in_vain += header.record_len().min(end);
+            return false;
+        };
         match &self.hash {
             _ if self.log.vault().is_some() => return true,
             Some(hash @ KeyHash::Sip(_)) => {
@@ -434,7 +442,7 @@ impl Salvage<'_> {
             if anchors.contains(&at) || self.starts().contains(&(start + at)) {
                 break true;
             }
-            if dead_ends.contains(&at) {
+            if search.dead_ends.contains(&at) {
                 break false;
             }
             way.push(at);
@@ -452,7 +460,7 @@ impl Salvage<'_> {
             }
         };
         if !leads_on {
-            dead_ends.extend(way);
+            search.dead_ends.extend(way);
         }
         leads_on
     }
@@ -609,6 +617,15 @@ struct Stretch<'a> {
     end: u64,
     /// Offsets at which records start for certain, and where they end.
     anchors: &'a HashSet<u64>,
+}
+
+/// A search for the next record behind damage.
+#[derive(Default)]
+struct Search {
+    /// Places from which no way leads on; many ways may meet there.
+    dead_ends: HashSet<u64>,
+    /// Bytes of what looked like records by their headers and were none.
+    in_vain: u64,
 }
 
 /// What side data says.

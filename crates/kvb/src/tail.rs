@@ -39,6 +39,8 @@ pub(crate) struct Tail {
     pub(crate) bytes: u64,
     /// Time stamps of committed records.
     pub(crate) stamps: Stamps,
+    /// The same with those of a batch whose end was not found yet. Any record of it may have the newest.
+    pending: Stamps,
 }
 
 /// A point behind a commit mark.
@@ -61,7 +63,7 @@ pub(crate) fn scan(
     stamps: Stamps,
 ) -> Tail {
     let (geometry, style) = (fixed.geometry, fixed.style());
-    let mut tail = Tail { next_seqno: tail_seqno, stamps, ..Tail::default() };
+    let mut tail = Tail { next_seqno: tail_seqno, stamps, pending: stamps, ..Tail::default() };
     let mut begun = Vec::new();
     for extent in named {
         if extent.kind.get() != NAMED_LOG {
@@ -158,8 +160,9 @@ fn walk(
         tail.next_seqno += 1;
         tail.scanned += 1;
         tail.bytes += len;
+        tail.pending.note(record.header.timestamp_ns.get());
         if record.header.is_commit() || is_planted(Bug::HalfABatch) {
-            tail.stamps.note(record.header.timestamp_ns.get());
+            tail.stamps = tail.pending;
             *cut = Some(Cut {
                 segment: index,
                 count: segment.entries.len(),

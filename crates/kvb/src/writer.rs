@@ -21,7 +21,7 @@ use crate::extent::Extent;
 use crate::format::index_page::slot_hash;
 use crate::format::journal::{COMMIT, INDEX_DELETE, INDEX_INSERT, INDEX_UPDATE, JournalEntry};
 use crate::format::record::{self, DELETE, MARK_COMMIT, RecordHeader, Stamp};
-use crate::format::roster::NAMED_LOG;
+use crate::format::roster::{NAMED_LOG, NamedExtent};
 use crate::key_sort::chunk;
 use crate::options::Durability;
 use crate::overlay::{DELETE_BIT, Keep};
@@ -43,6 +43,9 @@ const CHANGES_KEPT: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) active: Option<Segment>,
+    /// Room for a segment that takes what of the group does not fit the active one. Taken before anything is written, or others could take it
+    /// when it is too late to refuse the group.
+    next: Option<NamedExtent>,
     pub(crate) next_seqno: u64,
     pub(crate) ring: Ring,
     /// Bytes of the log that no sync has covered yet stand before what is written next.
@@ -74,6 +77,7 @@ impl Writer {
     pub(crate) fn new(next_seqno: u64, ring: Ring) -> Writer {
         Writer {
             active: None,
+            next: None,
             next_seqno,
             ring,
             unsynced: false,
@@ -190,7 +194,7 @@ impl Core {
             let first_len = record_len(rest)?;
             if !writer.active.as_ref().is_some_and(|active| active.fits(geometry, first_len)) {
                 self.write_pending(writer)?;
-                self.begin_segment(writer, rest.len(), first_len, demand, timestamp_ns)?;
+                self.begin_segment(writer, first_len, demand, timestamp_ns)?;
             }
             let active = writer.active.as_mut().ok_or(Error::Invalid("no active segment"))?;
             let start = geometry.paddr(active.extent.start_page);
@@ -285,7 +289,6 @@ impl Core {
     fn begin_segment(
         &self,
         writer: &mut Writer,
-        remaining: usize,
         first_len: u64,
         demand: Demand,
         now: u64,
@@ -297,11 +300,9 @@ impl Core {
             writer.handed_over.extend(unsealed);
             self.hand_over(writer);
         }
-        let remaining = u64::try_from(remaining).unwrap_or(u64::MAX);
-        let extent = if demand.is_big {
-            self.piece_extent(first_len)?
-        } else {
-            self.next_extent(first_len, remaining, demand.deletes_only)?
+        let extent = match demand.is_big {
+            true => self.piece_extent(first_len)?,
+            false => writer.next.take().ok_or(Error::Invalid("a group without room"))?,
         };
         let mut segment = Segment::new(
             Extent::new(extent.start_page.get(), u64::from(extent.page_count.get())),
@@ -459,13 +460,15 @@ impl Core {
     }
 
     /// Makes sure, before a byte is written, that the group will find room.
-    fn secure_room(&self, writer: &Writer, batches: &[Batch], demand: Demand) -> Result<()> {
+    fn secure_room(&self, writer: &mut Writer, batches: &[Batch], demand: Demand) -> Result<()> {
         let geometry = self.geometry();
         if demand.is_big {
             let pieces = self.pieces(batches)?;
             let result = self.lock_keeper().promise(self, &pieces);
             return self.room_or_compaction(result);
         }
+        // A group that failed before it got there.
+        self.lock_supply().reserve.extend(writer.next.take());
         let in_active = writer.active.as_ref().is_some_and(|active| {
             let pages = active.sealed_pages_with(geometry, demand.bytes, demand.count);
             pages <= active.extent.page_count
@@ -473,10 +476,15 @@ impl Core {
         let style = self.fixed.style();
         let needed =
             sealed_page_count(geometry, style, style.header_len() + demand.bytes, demand.count);
-        if in_active || self.lock_supply().has_extent(needed, demand.deletes_only) {
+        if in_active {
             return Ok(());
         }
-        self.room_or_compaction(self.request_extent(needed, demand))
+        writer.next = self.pick_extent(needed, demand.deletes_only);
+        if writer.next.is_some() {
+            return Ok(());
+        }
+        let requested = self.request_extent(needed, demand);
+        self.room_or_compaction(requested.map(|extent| writer.next = Some(extent)))
     }
 
     /// On a full disk compaction may find something.
@@ -487,21 +495,39 @@ impl Core {
         self.latch(result)
     }
 
-    fn request_extent(&self, needed: u64, demand: Demand) -> Result<()> {
+    fn request_extent(&self, needed: u64, demand: Demand) -> Result<NamedExtent> {
         let mut keeper = self.lock_keeper();
         keeper.tend(self)?;
-        let supply = self.lock_supply();
-        if supply.has_extent(needed, demand.deletes_only) {
-            return Ok(());
+        if let Some(extent) = self.pick_extent(needed, demand.deletes_only) {
+            return Ok(extent);
         }
-        if supply.starved && supply.reserve.len() <= supply.spare(demand.deletes_only) {
-            return Err(Error::NoSpace);
+        {
+            let supply = self.lock_supply();
+            if supply.starved && supply.reserve.len() <= supply.spare(demand.deletes_only) {
+                return Err(Error::NoSpace);
+            }
         }
-        drop(supply);
         let named = keeper.name_extent(self, needed, NAMED_LOG)?;
         keeper.checkpoint(self)?;
-        self.lock_supply().reserve.push_back(named);
-        Ok(())
+        Ok(named)
+    }
+
+    /// Takes the smallest extent of the reserve that is large enough, unless too much waits to be sealed already.
+    fn pick_extent(&self, needed: u64, deletes_only: bool) -> Option<NamedExtent> {
+        let mut supply = self.lock_supply();
+        if supply.unsealed_pages() >= self.fixed.segment_page_max
+            || supply.reserve.len() <= supply.spare(deletes_only)
+        {
+            return None;
+        }
+        let pages = |extent: &NamedExtent| u64::from(extent.page_count.get());
+        let fitting =
+            supply.reserve.iter().enumerate().filter(|(_, extent)| pages(extent) >= needed);
+        let (at, _) = fitting.min_by_key(|(_, extent)| pages(extent))?;
+        supply.drawn = true;
+        let extent = supply.reserve.remove(at);
+        self.supply_changed.notify_all();
+        extent
     }
 
     /// Pages of the extents that the pieces of a group larger than a segment will take.
@@ -551,4 +577,59 @@ fn journal_entry(
         crc32c: U32::new(0),
     }
     .seal()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use host::{Disk, Limit, ManualEnv, SimDisk};
+
+    use super::*;
+    use crate::bucket::Bucket;
+    use crate::options::Options;
+
+    fn batch(first: u32, count: u32, len: usize) -> Batch {
+        let mut batch = Batch::new();
+        for number in first..first + count {
+            batch.put(number.to_be_bytes(), vec![7; len]);
+        }
+        batch
+    }
+
+    /// Room was counted for the whole of a group and then taken batch by batch: several small extents, until none was left but that for
+    /// deletes. The bucket stopped where it should have refused.
+    #[test]
+    fn a_group_finds_all_its_room_on_a_full_disk_or_none() {
+        let (mut taken, mut refused) = (0, 0);
+        for room in 0..100 {
+            for is_many in [false, true] {
+                let disk = SimDisk::new();
+                let env = Arc::new(ManualEnv::new(1 << 60, room));
+                let options = Options::default().background(false).segment_bytes_max(128 << 10);
+                let bucket = Bucket::create_on(Arc::new(disk.reopen()), env, options).unwrap();
+                for number in 0..u32::try_from(20 + room % 30).unwrap() {
+                    bucket.commit(batch(number * 20, 20, 300)).unwrap();
+                }
+                disk.set_limit(Some(match room % 2 {
+                    0 => Limit::Length(disk.len().unwrap() + room * 2048),
+                    _ => Limit::Blocks(disk.block_bytes() + room * 2048),
+                }));
+                let core = bucket.core();
+                for round in 0..6 {
+                    // Many batches of many threads; or one of records that are hardly longer than what the index keeps of them.
+                    let mut group: Vec<Batch> = match is_many {
+                        true => (0..60).map(|one| batch(10_000 + one, 1, 1000)).collect(),
+                        false => vec![batch(20_000, 1800, 2)],
+                    };
+                    let mut writer = core.lock_writer();
+                    match core.commit_group(&mut writer, &mut group, Durability::SyncOnce) {
+                        Ok(()) => taken += 1,
+                        Err(Error::NoSpace) => refused += 1,
+                        Err(error) => panic!("room {room}, many: {is_many}, {round}: {error}"),
+                    }
+                }
+            }
+        }
+        assert!(taken > 100 && refused > 100, "{taken} taken, {refused} refused");
+    }
 }

@@ -758,6 +758,36 @@ fn no_nonce_is_used_twice() {
     assert!(seen.0 > 1000 && seen.1 > 3000 && keys.len() > 100 && seen.3 > 500, "{seen:?}");
 }
 
+/// What was deleted since a backup, and is nowhere in the log any more, is told by records that are made for it.
+#[test]
+fn no_nonce_is_used_twice_in_an_increment() {
+    let disks: [SimDisk; 3] = std::array::from_fn(|_| SimDisk::new());
+    let shared = |at: usize| -> Arc<dyn Disk> { Arc::new(disks[at].reopen()) };
+    let bucket = Bucket::create_on(shared(0), env(1), options()).unwrap();
+    for number in 0..60_u8 {
+        bucket.put([number], vec![number; 50]).unwrap();
+    }
+    bucket.snapshot().backup_on(shared(1), env(2), options(), &mut quiet).unwrap();
+    for number in 0..20_u8 {
+        bucket.delete([number]).unwrap();
+    }
+    bucket.put([100], b"new").unwrap();
+    bucket.compact(Compact::Full).unwrap();
+    let snapshot = bucket.snapshot();
+    snapshot.backup_since_on(shared(2), env(3), &[shared(1)], options(), &mut quiet).unwrap();
+    drop(snapshot);
+    let mut ledger = Ledger::default();
+    for (number, disk) in disks.iter().enumerate() {
+        let opening = Opening::new(number, &[], Used::default());
+        ledger.note(&disk.to_bytes(), &opening, &mut Used::default());
+    }
+    assert!(ledger.sealed.len() > 100 && ledger.moved > 80, "{}", ledger.sealed.len());
+    let restored = SimDisk::new();
+    let parts = [shared(1), shared(2)];
+    kvb::restore_on(&parts, Arc::new(restored.reopen()), env(4), options(), &mut quiet).unwrap();
+    assert_eq!(rows(&open(&restored.to_bytes(), 5).unwrap()), rows(&bucket));
+}
+
 /// A commit that failed, in part on disk, and others in the same opening, as far as that takes any.
 #[test]
 fn a_failed_write_is_not_tried_again() {
@@ -949,6 +979,21 @@ fn a_slot_cannot_lead_to_an_older_record() {
     }
     assert!(forged > 3, "{forged}");
     believed_slots_are_followed(&subject, &all, page);
+}
+
+#[test]
+fn the_head_of_the_index_is_authenticated() {
+    let subject = Subject::new(&options());
+    let start = (word(&subject.file, 44) - 1) * PAGE;
+    // The number of keys.
+    let used = start + meta::OFFSET + 40;
+    assert!(word(&subject.file, used) > 3);
+    let mut file = subject.file.clone();
+    file[used] ^= 1;
+    forge::repair_meta(&mut file, &(start..start + PAGE));
+    assert!(!read(&subject.file).unwrap().mount_report().index_rebuilt);
+    assert!(read(&file).unwrap().mount_report().index_rebuilt, "it is believed");
+    subject.look(&file, "another number of keys");
 }
 
 /// That the forgery would work: whoever has the key can make a slot lead to an older record.

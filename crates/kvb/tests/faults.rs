@@ -454,6 +454,8 @@ fn sweep_compactions(test: &'static str, durability: Durability, plans: &'static
                     );
                 }
             }
+            let plans = u64::try_from(plans.len()).unwrap();
+            eprintln!("{} calls of a bucket failed", count * plans);
         }
     });
 }
@@ -519,6 +521,8 @@ fn sweep(test: &'static str, durability: Durability, plans: &'static [Plan]) {
                     }
                 }
             }
+            let plans = u64::try_from(plans.len()).unwrap();
+            eprintln!("{} calls of a bucket failed", count * plans);
         }
     });
 }

@@ -43,6 +43,10 @@ fn one_hash(index: u64) -> Vec<u8> {
     collide::colliding(0, index)
 }
 
+fn outpoint(index: u64) -> Vec<u8> {
+    collide::colliding_outpoint(u32::try_from(index).unwrap())
+}
+
 fn first_slot(index: u64) -> Vec<u8> {
     collide::hashing_to((index + 1) << FIXED_BITS)
 }
@@ -235,6 +239,11 @@ fn one_hash_through_many_merges() {
 fn one_hash_with_background_threads_and_journal() {
     let options = tight().background(true).durability(Durability::Sync);
     flood("one_hash_with_background_threads_and_journal", one_hash, options);
+}
+
+#[test]
+fn outpoints_of_one_hash() {
+    flood("outpoints_of_one_hash", outpoint, tight());
 }
 
 #[test]

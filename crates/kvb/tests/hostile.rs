@@ -358,3 +358,24 @@ fn files_that_are_not_ours() {
     }
     assert!(Reader::open(&path).is_ok());
 }
+
+/// Many entries of an index or of a directory may name one record, and whoever finds out that it does not hold reads all of it.
+#[test]
+fn a_long_record_that_does_not_hold_is_read_once() {
+    const LEN: usize = 32 << 20;
+    let disk = SimDisk::new();
+    let bucket = Bucket::create_on(Arc::new(disk.reopen()), env(), options()).unwrap();
+    bucket.put(b"long", vec![7; LEN]).unwrap();
+    bucket.close().unwrap();
+    let mut file = disk.to_bytes();
+    let inside = file.windows(64).position(|bytes| bytes.iter().all(|byte| *byte == 7)).unwrap();
+    file[inside + LEN / 2] ^= 1;
+    watch::within(LIMIT, "a_long_record_that_does_not_hold_is_read_once", move || {
+        let bucket =
+            Bucket::open_on(Arc::new(SimDisk::from_image(file)), env(), options()).unwrap();
+        // All of it every time would be 300 GiB.
+        for _ in 0..10_000 {
+            assert!(matches!(bucket.get(b"long"), Err(Error::Corrupt(_))));
+        }
+    });
+}

@@ -456,3 +456,25 @@ fn commits_that_share_a_sync_keep_their_own_deadlines() {
     bucket.close().unwrap();
     check(rows(&Bucket::open(&path, options).unwrap().snapshot()));
 }
+
+/// The newest stamp of a batch may be on any of its records: one whose deadline is over has an old one.
+#[test]
+fn after_a_crash_no_stamp_is_ahead_of_the_clock() {
+    let disk = MemoryDisk::new();
+    let env = Arc::new(ManualEnv::new(START, 1));
+    let options = Options::default().background(false);
+    let shared = Arc::new(disk.reopen());
+    let bucket = Bucket::create_on(shared, Arc::<ManualEnv>::clone(&env), options.clone()).unwrap();
+    bucket.put_for(b"short", b"value", Duration::from_secs(1)).unwrap();
+    env.set(START + 5 * SECOND);
+    assert_eq!(get(&bucket, b"short"), None);
+    let mut batch = Batch::new();
+    batch.put(b"a", b"value").put_until(b"over", b"value", 1);
+    bucket.commit(batch).unwrap();
+    // As if killed, and the clock set back.
+    let copy = Arc::new(MemoryDisk::from_bytes(disk.to_bytes()));
+    let earlier = Arc::new(ManualEnv::new(START - 3600 * SECOND, 2));
+    let bucket = Bucket::open_on(copy, earlier, options).unwrap();
+    assert_eq!(get(&bucket, b"a").as_deref(), Some(&b"value"[..]));
+    assert_eq!(get(&bucket, b"short"), None, "it was over already");
+}

@@ -508,3 +508,28 @@ fn proofs_prove_what_they_should_and_nothing_else() {
     }
     assert!(ends.iter().all(|count| *count > 5), "{ends:?}");
 }
+
+/// It left the tree of an empty store behind, and the chain that came then ended where v2 begins.
+#[test]
+fn a_first_checkpoint_that_is_refused_leaves_nothing() {
+    let settings = Settings { v2_at: Some(254), ..settings() };
+    for seq in [254, 300] {
+        let store = memory(settings);
+        let mut rng = Rng::with_seed(5);
+        let early = Chain::new(settings, seq).grow(&mut rng, 8);
+        let mut wrong = early.clone();
+        wrong.header.state_root = Hash::of(&[b"another"]);
+        assert!(matches!(store.apply(&wrong), Err(Error::Refused { .. })));
+        assert_eq!(store.root_after(&early).unwrap(), early.header.state_root);
+        assert_eq!(store.view().unwrap().tree_root().unwrap(), None);
+        let mut chain = Chain::new(settings, 251);
+        for _ in 0..6 {
+            store.apply(&chain.grow(&mut rng, 8)).unwrap();
+        }
+        assert_eq!(dump(&store), chain.model.dump());
+        assert_eq!(store.verify(&quiet).unwrap().findings, [""; 0]);
+        // And the early one is a good first one.
+        let store = memory(settings);
+        assert_eq!(store.apply(&early).unwrap().root, early.header.state_root);
+    }
+}

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use host::{FileDir, FileDisk};
-use ledger::{EngineKind, Home, HomeError, HomeLock};
+use ledger::{Engine, EngineKind, Home, HomeError, HomeLock};
 
 use crate::chain::Chain;
 use crate::error::Error;
@@ -85,6 +85,7 @@ impl Datadir {
         kind: EngineKind,
         validator: Box<dyn Validator>,
     ) -> Result<Open, Error> {
+        self.refuse_links()?;
         make_dir(&self.path)?;
         let lock = self.lock()?;
         self.finish_import()?;
@@ -103,8 +104,13 @@ impl Datadir {
         Ok(Open::locked(chain, lock))
     }
 
-    /// Opens the chain to import blocks.
-    pub fn open(&self, genesis: Genesis, validator: Box<dyn Validator>) -> Result<Open, Error> {
+    /// Opens the chain to import blocks. Without its first block that of the database counts.
+    pub fn open(
+        &self,
+        genesis: impl Into<Option<Genesis>>,
+        validator: Box<dyn Validator>,
+    ) -> Result<Open, Error> {
+        self.refuse_links()?;
         if !self.is_cut_off() {
             self.check_initialised()?;
         }
@@ -114,6 +120,8 @@ impl Datadir {
         self.check_initialised()?;
         let kind = self.engine_kind()?;
         let engine = kind.open(&self.path.join(DATABASE).join(kind.file()), ALL)?;
+        let given: Option<Genesis> = genesis.into();
+        let genesis = given.map_or_else(|| self.genesis_in(&*engine), Ok)?;
         let chain = Chain::open(engine, self.home(), validator, genesis)?;
         Ok(Open::locked(chain, lock))
     }
@@ -124,6 +132,7 @@ impl Datadir {
         genesis: Genesis,
         validator: Box<dyn Validator>,
     ) -> Result<Open, Error> {
+        self.refuse_links()?;
         self.check_initialised()?;
         let kind = self.engine_kind()?;
         let engine = kind.open_to_read(&self.path.join(DATABASE).join(kind.file()), ALL)?;
@@ -133,12 +142,17 @@ impl Datadir {
 
     /// The chain's first block, as the chain itself has it.
     pub fn genesis(&self) -> Result<Genesis, Error> {
+        self.refuse_links()?;
         // A database has its name when it is whole.
         if !self.is_cut_off() {
             self.check_initialised()?;
         }
         let kind = self.engine_kind()?;
         let engine = kind.open_to_read(&self.path.join(DATABASE).join(kind.file()), ALL)?;
+        self.genesis_in(&*engine)
+    }
+
+    fn genesis_in(&self, engine: &dyn Engine) -> Result<Genesis, Error> {
         let snapshot = engine.snapshot()?;
         let hash = snapshot.get(HEIGHTS, &0_u64.to_be_bytes())?;
         let block = match hash {
@@ -155,6 +169,7 @@ impl Datadir {
 
     /// Brings a chain of an older version to this one.
     pub fn migrate(&self, dry_run: bool, progress: &mut dyn FnMut(u64)) -> Result<Migrated, Error> {
+        self.refuse_links()?;
         self.check_initialised()?;
         let _lock = self.lock()?;
         let kind = self.engine_kind()?;
@@ -174,6 +189,7 @@ impl Datadir {
         expected: Option<Hash>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Export, Error> {
+        self.refuse_links()?;
         make_dir(&self.path)?;
         let _lock = self.lock()?;
         self.finish_import()?;
@@ -214,6 +230,15 @@ impl Datadir {
         FileDir::remove_all(&unfinished).map_err(Error::io("remove an unfinished database"))?;
         make_dir(&unfinished)?;
         Ok(unfinished)
+    }
+
+    /// Whoever made the datadir must not lead us elsewhere. That it may be a link itself is up to whoever named it.
+    fn refuse_links(&self) -> Result<(), Error> {
+        let own = [self.path.parent(), Some(self.path.as_path())];
+        own.into_iter()
+            .flatten()
+            .try_for_each(FileDir::refuse_link)
+            .map_err(Error::io("open the directory of the chain"))
     }
 
     fn check_initialised(&self) -> Result<(), Error> {

@@ -98,6 +98,44 @@ fn a_body_that_is_not_the_headers_keeps_no_block_out() {
     check_sound(&one);
 }
 
+/// Where a block stands whose parent is not known, nobody knows, nor which timestamps and targets are right behind it.
+#[test]
+fn a_body_that_is_not_the_headers_keeps_no_block_behind_it_out() {
+    let genesis = maker::genesis(1);
+    let next = |prev: Hash, height: u64, timestamp: u64| {
+        maker::block(prev, timestamp, &[maker::coinbase(height, &[])])
+    };
+    let mut a = vec![next(genesis.hash(), 1, 10)];
+    // The last ones are older than the third, and newer than the median.
+    for (height, timestamp) in [(2, 20), (3, 30), (4, 25), (5, 28)] {
+        a.push(next(maker::hash_of(a.last().unwrap()), height, timestamp));
+    }
+    for is_anew in [false, true] {
+        let machine = Machine::default();
+        let none = Fault::new(0, false, false);
+        let mut one = machine.start(&genesis, &none).unwrap();
+        assert_eq!(import(&one, &with_another_body(&a[2])), "BLOCK_ERR_MERKLE_INVALID");
+        assert_eq!(import(&one, &a[3]), "INVALID_ANCESTRY");
+        assert_eq!(import(&one, &a[4]), "INVALID_ANCESTRY");
+        if is_anew {
+            one = machine.start(&genesis, &none).unwrap();
+        }
+        for block in &a[..3] {
+            assert_eq!(import(&one, block), "APPLIED_AS_NEW_TIP");
+        }
+        assert_eq!(one.tip().hash, maker::hash_of(&a[4]));
+        check_sound(&one);
+    }
+    // What is no good by what is really before it is found out then.
+    let one = chain(&genesis);
+    let old = next(maker::hash_of(&a[2]), 4, 5);
+    assert_eq!(import(&one, &with_another_body(&a[2])), "BLOCK_ERR_MERKLE_INVALID");
+    assert_eq!(import(&one, &old), "INVALID_ANCESTRY");
+    a[..3].iter().for_each(|block| assert_eq!(import(&one, block), "APPLIED_AS_NEW_TIP"));
+    assert_eq!(import(&one, &old), "BLOCK_ERR_TIMESTAMP_OLD");
+    check_sound(&one);
+}
+
 #[test]
 fn a_witness_that_was_changed_on_the_way_keeps_no_block_out() {
     let genesis = maker::genesis(1);

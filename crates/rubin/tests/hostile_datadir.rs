@@ -108,6 +108,42 @@ fn what_is_no_plain_small_file_is_no_manifest() {
     assert_eq!(datadir.open(Genesis::devnet(), rules()).unwrap().tip().height, 1);
 }
 
+/// Whoever made the datadir does not lead us to a chain that is somebody else's.
+#[test]
+fn directories_in_a_datadir_are_no_links() {
+    let (real, chain, _) = make();
+    let id = chain.chain_id().to_string();
+    for is_whole in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let chains = dir.path().join("chains");
+        if is_whole {
+            std::os::unix::fs::symlink(real.path().join("chains"), &chains).unwrap();
+        } else {
+            std::fs::create_dir(&chains).unwrap();
+            std::os::unix::fs::symlink(chain.path(), chains.join(&id)).unwrap();
+        }
+        let datadir = Datadir::new(dir.path(), chain.chain_id());
+        let refused = [
+            datadir.open(Genesis::devnet(), rules()).unwrap_err(),
+            datadir.open(None, rules()).unwrap_err(),
+            datadir.open_to_read(Genesis::devnet(), rules()).unwrap_err(),
+            datadir.init(Genesis::devnet(), EngineKind::Kvb, rules()).unwrap_err(),
+            datadir.genesis().unwrap_err(),
+            datadir.migrate(false, &mut |_| {}).unwrap_err(),
+        ];
+        for error in refused {
+            assert!(error.to_string().contains("symbolic link"), "{error}");
+        }
+    }
+    assert_eq!(chain.open(None, rules()).unwrap().tip().height, 1);
+    // The datadir itself may be one: whoever runs the program named it.
+    let away = tempfile::tempdir().unwrap();
+    let link = away.path().join("link");
+    std::os::unix::fs::symlink(real.path(), &link).unwrap();
+    let datadir = Datadir::new(&link, chain.chain_id());
+    assert_eq!(datadir.open(None, rules()).unwrap().tip().height, 1);
+}
+
 #[test]
 fn a_lost_database_is_not_made_anew() {
     let (_dir, datadir, _) = make();

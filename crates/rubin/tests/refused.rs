@@ -180,10 +180,10 @@ fn a_block_whose_ancestors_were_pushed_out_gets_an_answer() {
     };
     let x = orphan(1 << 40);
     let c = next(&x, 1, 100);
-    let d = next(&c, 2, 0);
+    let d = without_work(maker::hash_of(&c), 0, [0; 32]);
     assert_eq!(import(&one, &with_another_body(&x)), "BLOCK_ERR_MERKLE_INVALID");
     assert_eq!(import(&one, &c), "INVALID_ANCESTRY");
-    assert_eq!(import(&one, &d), "BLOCK_ERR_TIMESTAMP_OLD");
+    assert_eq!(import(&one, &d), "BLOCK_ERR_POW_INVALID");
     assert_eq!(import(&one, &x), "ORPHANED");
     assert_eq!(status(&one, &c), Some(Status::Orphaned));
     let mut number = 0;

@@ -2,10 +2,35 @@
 
 use std::fmt::Debug;
 
+use host::Fault;
+
 use crate::{Failure, Tally};
 
 /// Characters shown of a step. The rest can be had from its seed.
 const SHOWN: usize = 200;
+
+/// The one harm that comes to a history in which nothing else happens.
+#[derive(Clone, Copy, Debug)]
+pub enum Harm {
+    /// A call of the disk fails, or all from it on.
+    Fail {
+        /// Its number, from 0.
+        call: u64,
+        /// How.
+        fault: Fault,
+        /// All that follow fail, too.
+        is_lasting: bool,
+    },
+    /// Power fails, and once more while somebody recovers from that.
+    PowerLoss {
+        /// The step of the machine during which it fails first, from 0.
+        step: u64,
+        /// Decides what it leaves.
+        image: u64,
+        /// The step of the recovery.
+        again: u64,
+    },
+}
 
 /// A kind of store, with what may happen to it.
 pub trait System: Send + Sync {
@@ -17,6 +42,9 @@ pub trait System: Send + Sync {
 
     /// The history of a seed.
     fn history(&self, seed: u64) -> Vec<Self::Step>;
+
+    /// What is done under a seed, with one harm.
+    fn harmed(&self, seed: u64, harm: Harm) -> Vec<Self::Step>;
 
     /// Runs a history, or part of one, under the settings of a seed.
     fn run(&self, seed: u64, steps: &[Self::Step]) -> Result<Tally, Failure>;
@@ -30,6 +58,9 @@ pub trait Trial: Send + Sync {
     /// Runs the history of a seed.
     fn run_seed(&self, seed: u64) -> Result<Tally, Failure>;
 
+    /// Runs what is done under a seed, with one harm.
+    fn run_harmed(&self, seed: u64, harm: Harm) -> Result<Tally, Failure>;
+
     /// Makes the history of a failing seed shorter and tells what is left of it, a line for each step.
     fn explain(&self, seed: u64) -> Option<(Vec<String>, Failure)>;
 }
@@ -41,6 +72,10 @@ impl<S: System> Trial for S {
 
     fn run_seed(&self, seed: u64) -> Result<Tally, Failure> {
         self.run(seed, &self.history(seed))
+    }
+
+    fn run_harmed(&self, seed: u64, harm: Harm) -> Result<Tally, Failure> {
+        self.run(seed, &self.harmed(seed, harm))
     }
 
     fn explain(&self, seed: u64) -> Option<(Vec<String>, Failure)> {

@@ -90,8 +90,7 @@ impl Where {
     /// Opens the chain to import blocks.
     pub(super) fn open(&self, trust: Trust) -> Done<Open> {
         let (datadir, given) = self.find()?;
-        let genesis = Where::genesis(&datadir, given)?;
-        datadir.open(genesis, trust.validator()).map_err(because)
+        datadir.open(given, trust.validator()).map_err(because)
     }
 
     /// Opens the chain to look at it.

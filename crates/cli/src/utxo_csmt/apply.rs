@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
+use csmt::cardano::CardanoBlock;
 use csmt::format::point::Point;
 use csmt::format::rollback::Operation;
 use csmt::{Hash, Store};
@@ -34,7 +35,8 @@ Examples:
 
 A file has a block a line, as JSON:
   {\"slot\":120,\"hash\":\"HEX\",\"ops\":[[\"insert\",\"KEYHEX\",\"VALUEHEX\"],[\"delete\",\"KEYHEX\"]]}
-With --cardano it has blocks as the node stores them: a chunk of them one behind the other, or one in hex.
+With --cardano it has blocks as the node stores them: a chunk of them one behind the other, or one in hex. Each must be the next one
+behind the one applied last.
 
 For each block its point and the root after it are printed. Every block is on disk before that, and whoever stops reading does not stop
 it. If it is cut off, run it again with the same files: blocks up to the last one applied are passed over. A block that cannot be applied
@@ -63,8 +65,16 @@ struct Line {
 
 const FEED: Feed = Feed { thing: ["block", "blocks"], taken: "applied" };
 
+/// A block that was read.
+struct Block<'a> {
+    point: Point,
+    /// The block before it, if the file says so.
+    prev_hash: Option<Hash>,
+    operations: &'a [Operation],
+}
+
 /// What takes a block, and how many bytes were read when it was.
-type Receive<'a> = dyn FnMut(Point, &[Operation], u64) -> Done + 'a;
+type Receive<'a> = dyn FnMut(&Block<'_>, u64) -> Done + 'a;
 
 /// How far applying came.
 #[derive(Default)]
@@ -87,8 +97,8 @@ impl Apply {
         for path in &self.files {
             let total = std::fs::metadata(path).ok().filter(|meta| meta.is_file());
             let bar = Bar::bytes("applying", total.map(|meta| meta.len()), session.common.quiet);
-            let mut take = |point: Point, operations: &[Operation], read: u64| {
-                step(&store, point, operations, &mut progress, &mut answers, session)?;
+            let mut take = |block: &Block<'_>, read: u64| {
+                step(&store, block, &mut progress, &mut answers, session)?;
                 bar.set(read);
                 FEED.go_on()
             };
@@ -116,7 +126,9 @@ impl Apply {
         let mut blocks = csmt::cardano::blocks(&bytes);
         while let Some(block) = blocks.next() {
             let block = block.map_err(|error| Fail::failed(error.to_string()))?;
-            take(block.point, &block.operations, show::wide(blocks.position()))?;
+            let CardanoBlock { point, prev_hash, operations, .. } = &block;
+            let block = Block { point: *point, prev_hash: *prev_hash, operations };
+            take(&block, show::wide(blocks.position()))?;
         }
         Ok(())
     }
@@ -129,19 +141,20 @@ fn cannot(error: std::io::Error) -> Fail {
 /// Applies a block, or passes over it if that was done before.
 fn step(
     store: &Store,
-    point: Point,
-    operations: &[Operation],
+    block: &Block<'_>,
     progress: &mut Progress,
     answers: &mut Answers,
     session: &mut Session<'_>,
 ) -> Done {
-    let (Point::Block { slot, .. }, last) = (point, store.tip().map_err(because)?) else {
+    let (point, last) = (block.point, store.tip().map_err(because)?);
+    let Point::Block { slot, .. } = point else {
         return Err(Fail::failed("a block has a slot"));
     };
     let is_old = match last {
-        Point::Block { slot: newest, .. } => {
-            point == last || slot < newest || (slot == newest && progress.is_before_tip)
+        Point::Block { slot: newest, .. } if slot == newest && point != last => {
+            progress.is_before_tip || is_kept(store, point, slot)?
         }
+        Point::Block { slot: newest, .. } => slot <= newest,
         Point::Origin => false,
     };
     if is_old && progress.tally.applied == 0 {
@@ -155,7 +168,15 @@ fn step(
         ))
         .hint("`utxo-csmt rollback --to` goes back to a block that is, if it is kept"));
     }
-    let applied = store.forward(point, operations).map_err(because)?;
+    if let (Some(prev_hash), Point::Block { hash, .. }) = (block.prev_hash, last)
+        && prev_hash != hash
+    {
+        return Err(Fail::failed(format!(
+            "the block {point} comes behind {prev_hash}, and the one applied last is {last}: others are missing, or it is of another chain"
+        ))
+        .hint("apply those between them first, or go back to where the chains part with `utxo-csmt rollback --to`"));
+    }
+    let applied = store.forward(point, block.operations).map_err(because)?;
     progress.tally.applied += 1;
     progress.tally.parts += u64::try_from(applied.operations).unwrap_or(0);
     let root = applied.root.map(|root| root.to_string());
@@ -165,6 +186,18 @@ fn step(
         return answers.line(session, &facts);
     }
     answers.line(session, &format_args!("{point} {}", root.as_deref().unwrap_or("none")))
+}
+
+/// True if a block was applied that has the slot of the last one. An epoch of Byron begins with two.
+fn is_kept(store: &Store, block: Point, slot: u64) -> Done<bool> {
+    for facts in store.view().map_err(because)?.points() {
+        match facts.map_err(because)?.point {
+            point if point == block => return Ok(true),
+            Point::Block { slot: other, .. } if other == slot => {}
+            _ => return Ok(false),
+        }
+    }
+    Ok(false)
 }
 
 /// Blocks of lines of JSON.
@@ -189,7 +222,7 @@ fn for_each_line(mut input: impl BufRead, take: &mut Receive<'_>) -> Done {
         }
         let here = |wrong: String| Fail::failed(format!("line {number}: {wrong}"));
         let (point, operations) = parse(&line).map_err(here)?;
-        take(point, &operations, so_far)?;
+        take(&Block { point, prev_hash: None, operations: &operations }, so_far)?;
     }
     Ok(())
 }

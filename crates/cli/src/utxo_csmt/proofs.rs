@@ -377,6 +377,16 @@ fn refused(wrong: &proof::Refused) -> Fail {
     Fail::failed(format!("the proof does not hold: {wrong}"))
 }
 
+/// Refuses a path that is not that of an output: a branch in the place of one hides what is below it, and no proof can tell.
+fn is_output(path: &Path) -> Done {
+    match PathKind::Address.key(path) {
+        Some(key) if csmt::cardano::is_key(&key) => Ok(()),
+        _ => Err(Fail::failed(format!(
+            "the proof does not hold: {path} is not the path of an output, and may hide some"
+        ))),
+    }
+}
+
 /// Check a proof that some leaves are all below a prefix; this needs no database
 #[derive(Args)]
 #[command(after_help = "\
@@ -385,7 +395,10 @@ Examples:
   utxo-csmt verify-prefix --root ROOT --prefix 0b0110 --proof all --leaves all
 
 A file of leaves has one a line: path in bits, a space, digest in hex. What `prove-prefix` prints is a file of both. Exit code 0 if
-the proof holds, 1 if it does not.")]
+the proof holds, 1 if it does not.
+
+With --address every path must be that of an output. With --prefix nothing is known of the keys, and a leaf may be a branch that hides
+entries: look whether each path ends where a key can end.")]
 pub(super) struct VerifyPrefix {
     #[command(flatten)]
     against: Against,
@@ -400,6 +413,9 @@ impl VerifyPrefix {
     pub(super) fn run(self, session: &mut Session<'_>) -> Done {
         let bytes = self.against.bytes()?;
         let leaves = self.leaves()?;
+        if self.prefix.prefix.is_none() && self.prefix.address.is_some() {
+            leaves.iter().try_for_each(|(path, _)| is_output(path))?;
+        }
         let proof = Completeness::from_bytes(&bytes).map_err(|wrong| refused(&wrong.into()))?;
         let root = self.against.root.0.as_ref();
         proof.verify(root, &self.prefix.path(), &leaves).map_err(|wrong| refused(&wrong))?;

@@ -75,11 +75,22 @@ pub(crate) fn body(fields: &[(u64, Vec<u8>)]) -> Vec<u8> {
 
 /// A block of Babbage (6) or Conway (7), some of whose transactions failed.
 pub(crate) fn block(era: u64, bodies: &[Vec<u8>], failed: &[u64]) -> Vec<u8> {
+    block_behind(&[9; 32], 88_000, era, bodies, failed)
+}
+
+/// The same behind another block, in a slot.
+pub(crate) fn block_behind(
+    previous: &[u8],
+    slot: u64,
+    era: u64,
+    bodies: &[Vec<u8>],
+    failed: &[u64],
+) -> Vec<u8> {
     let certificate = [bytes(&[1; 32]), uint(1), uint(2), bytes(&[2; 64])];
     let header = list(&[
         uint(77),
-        uint(88_000),
-        bytes(&[9; 32]),
+        uint(slot),
+        bytes(previous),
         bytes(&[3; 32]),
         bytes(&[4; 32]),
         list(&[bytes(&[5; 64]), bytes(&[6; 80])]),

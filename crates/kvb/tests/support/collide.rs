@@ -11,6 +11,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// The bytes that make the first product of a 32-byte key vanish.
 const VANISHING: [u8; 8] = [0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe];
+/// The same for what is added behind it of a 36-byte key.
+const VANISHING_TOO: [u8; 8] = [0xe0, 0x35, 0x90, 0xe6, 0x81, 0x3a, 0x26, 0x4c];
 /// The last eight bytes of a 16-byte key that cancel the secret beside them.
 const CANCELLING: [u8; 8] = [0x3a, 0x52, 0x96, 0x09, 0x3b, 0xbc, 0x56, 0xaf];
 /// The first eight bytes of the key whose hash is 0.
@@ -25,6 +27,11 @@ pub(crate) fn colliding(group: u64, index: u64) -> Vec<u8> {
     key.extend_from_slice(&group.to_le_bytes());
     key.extend_from_slice(b"the rest");
     key
+}
+
+/// The same of 36 bytes, as a transaction's hash and an index have.
+pub(crate) fn colliding_outpoint(index: u32) -> Vec<u8> {
+    [&VANISHING[..], &index.to_be_bytes(), &VANISHING_TOO, b"sixteen the same"].concat()
 }
 
 /// A key of 16 bytes with exactly this hash.
@@ -58,6 +65,8 @@ pub(crate) fn check() {
         let hash = xxh3_64(&colliding(group, 0));
         assert!((1..1000).all(|index| xxh3_64(&colliding(group, index)) == hash));
     }
+    let hash = xxh3_64(&colliding_outpoint(0));
+    assert!((1..1000).all(|index| xxh3_64(&colliding_outpoint(index)) == hash));
     for hash in [0, 1, 2, 3, 0xdead_beef_cafe_f00d, u64::MAX, 1 << 63] {
         assert_eq!(xxh3_64(&hashing_to(hash)), hash);
     }

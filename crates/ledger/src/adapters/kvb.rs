@@ -117,6 +117,12 @@ impl KvbReadOnly {
         let reader = kvb::Reader::open(path).map_err(because("open"))?;
         Ok(KvbReadOnly { reader })
     }
+
+    /// Opens the bucket on a disk of the caller's for reading.
+    pub fn open_on(disk: Arc<dyn Disk>, env: Arc<dyn Env>) -> Result<KvbReadOnly, EngineError> {
+        let reader = kvb::Reader::open_on(disk, env).map_err(because("open"))?;
+        Ok(KvbReadOnly { reader })
+    }
 }
 
 impl Engine for KvbReadOnly {

@@ -90,8 +90,9 @@ impl Store {
 
     /// Makes the tree before the first checkpoint that needs it, if that is one which could follow.
     fn prepare(&self, state: &mut State, checkpoint: &Checkpoint) -> Result<(), Error> {
-        let seq = checkpoint.header.seq;
-        if self.settings.root_version(seq) == RootVersion::V1 || state.tree.is_some() {
+        let is_v1 = self.settings.root_version(checkpoint.header.seq) == RootVersion::V1;
+        // The first checkpoint may have any number, and if it is refused another may come first, from before there is a tree.
+        if is_v1 || state.tree.is_some() || state.tip.is_none() {
             return Ok(());
         }
         // Not for something that is refused anyway.

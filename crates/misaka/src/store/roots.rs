@@ -67,6 +67,10 @@ impl Store {
         match (self.settings.root_version(draft.seq), state.tree) {
             (RootVersion::V1, _) => self.root1_of(snapshot, state, draft),
             (RootVersion::V2, Some(top)) => self.root2_of(snapshot, top, draft),
+            // The tree of nothing.
+            (RootVersion::V2, None) if state.tip.is_none() => {
+                self.root2_of(snapshot, Child::Empty, draft)
+            }
             (RootVersion::V2, None) => Err(Error::Inconsistent("there is no tree".to_owned())),
         }
     }

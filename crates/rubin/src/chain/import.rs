@@ -18,6 +18,9 @@ use crate::store::{REORG_TARGET, Store};
 use crate::tables::{HEIGHTS, META};
 use crate::work::Work;
 
+/// Invalid blocks on top of each other that are gone through to find a height.
+const INVALID_WALK: usize = 64;
+
 /// What became of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -250,14 +253,15 @@ impl Chain {
         parent: &BlockIndex,
         local_time: Option<u64>,
     ) -> Result<Result<(), Code>, Error> {
-        let height = parent.height.saturating_add(1);
-        let context = state.headers.context(store, block.header.prev_hash, height, local_time);
-        let checked = match context {
-            // What an invalid block stands on may have been pushed out, and nothing good stands on the block itself.
-            Err(Error::IndexMissing(_)) if parent.status.is_invalid() => {
-                self.validator.check_orphan(block)
+        let checked = match is_placed(store, parent)? {
+            // When what it stands on turns out to be good, it is looked at again.
+            false => self.validator.check_orphan(block),
+            true => {
+                let height = parent.height.saturating_add(1);
+                let prev_hash = block.header.prev_hash;
+                let context = state.headers.context(store, prev_hash, height, local_time)?;
+                self.validator.check_header(block, &context)
             }
-            context => self.validator.check_header(block, &context?),
         };
         // Whatever the validator thinks: what is stored must be what the header says.
         let is_own = || if is_own_body(block) { Ok(()) } else { Err(Code::BlockMerkleInvalid) };
@@ -405,6 +409,25 @@ impl Chain {
         };
         Ok(Ok(Import::of(hash, decision)))
     }
+}
+
+/// True if the height of a block is right for sure. One that is invalid may have come before its own parent, and then nobody knew, nor
+/// of any block that stands on it.
+fn is_placed(store: Store<'_>, index: &BlockIndex) -> Result<bool, Error> {
+    let mut index = index.clone();
+    for _ in 0..INVALID_WALK {
+        match index.status {
+            Status::Orphaned => return Ok(false),
+            Status::InvalidBody => return Ok(true),
+            status if !status.is_invalid() => return Ok(true),
+            _ => {}
+        }
+        match store.index(index.prev_hash)? {
+            Some(parent) if parent.height.checked_add(1) == Some(index.height) => index = parent,
+            _ => return Ok(false),
+        }
+    }
+    Ok(false)
 }
 
 /// True of a block whose body was not validated yet.

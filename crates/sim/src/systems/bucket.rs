@@ -5,7 +5,7 @@ mod plan;
 mod run;
 mod step;
 
-use crate::{Failure, System, Tally};
+use crate::{Failure, Harm, System, Tally};
 use run::Run;
 use step::Step;
 
@@ -21,6 +21,10 @@ impl System for BucketSystem {
 
     fn history(&self, seed: u64) -> Vec<Step> {
         step::history(seed)
+    }
+
+    fn harmed(&self, seed: u64, harm: Harm) -> Vec<Step> {
+        step::harmed(seed, harm)
     }
 
     fn run(&self, seed: u64, steps: &[Step]) -> Result<Tally, Failure> {

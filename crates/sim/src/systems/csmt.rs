@@ -22,6 +22,9 @@ use super::refusal::Refusal;
 #[path = "../../../csmt/tests/support/story.rs"]
 mod story;
 
+/// Little, so that nothing is in memory for long.
+const EFFORT: Effort = Effort { memory: 3 << 10, threads: 1, batch: 500 };
+
 pub(crate) struct Csmt;
 
 #[derive(Clone, Debug)]
@@ -64,8 +67,16 @@ impl Ledger for Csmt {
         _home: Arc<dyn Dir>,
     ) -> Result<Store, Refusal> {
         let path = if seed.is_multiple_of(2) { PathKind::Address } else { PathKind::Raw };
-        let effort = Effort { memory: 3 << 10, threads: 1, batch: 500 };
-        Store::init(engine, Settings { path, k: 4 }, effort).map_err(Refusal::from)
+        Store::init(engine, Settings { path, k: 4 }, EFFORT).map_err(Refusal::from)
+    }
+
+    fn look(
+        &self,
+        _seed: u64,
+        engine: Box<dyn Engine>,
+        _home: Arc<dyn Dir>,
+    ) -> Result<Store, Refusal> {
+        Store::open_to_read(engine, EFFORT).map_err(Refusal::from)
     }
 
     fn perform(&self, store: &Store, deed: &Deed) -> Result<(), Refusal> {

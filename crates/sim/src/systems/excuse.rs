@@ -7,6 +7,8 @@ use host::{Disk, Limit, SimDisk};
 pub(crate) struct Excuse {
     /// When power fails, as the machine counts, and what it leaves.
     pub(crate) power: Option<(u64, u64)>,
+    /// When it fails once more, as the machine counts that recovers from it, and what that leaves.
+    again: Option<(u64, u64)>,
     pub(crate) is_faulty: bool,
     /// What the disk has room for.
     pub(crate) limit: Option<Limit>,
@@ -20,6 +22,12 @@ impl Excuse {
             _ => Limit::Blocks(disk.block_bytes() + room),
         });
         disk.set_limit(self.limit);
+    }
+
+    /// Power fails, and perhaps again while somebody recovers from that.
+    pub(crate) fn lose_power(&mut self, at: u64, image: u64, again: Option<u64>) {
+        self.power = Some((at, image));
+        self.again = again.map(|at| (at, !image));
     }
 
     /// A call may find no room.
@@ -46,6 +54,10 @@ impl Excuse {
     /// process recovers, fails so far from there.
     pub(crate) fn begin_anew(&mut self, count: u64) -> Option<u64> {
         self.is_faulty = false;
+        if self.power.is_none() {
+            self.power = self.again.take();
+            return self.power.map(|(at, _)| at);
+        }
         let (at, _) = self.power.as_mut()?;
         *at = at.saturating_sub(count);
         Some(*at)

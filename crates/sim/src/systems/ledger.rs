@@ -7,15 +7,21 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use host::{Dir, Fault, ManualEnv, MemoryDir, SimDir};
-use ledger::{Engine, KvbEngine, MemoryEngine};
+use host::{Dir, Disk, Env, Fault, ManualEnv, MemoryDir, SimDir, SimDisk};
+use kvb::Options;
+use ledger::{Engine, KvbEngine, KvbReadOnly, MemoryEngine, Trouble};
 
 use super::excuse::Excuse;
 use super::refusal::Refusal;
-use crate::dice::one_of;
-use crate::{Failure, System, Tally};
+use crate::dice::{clock_jump, one_of};
+use crate::{Failure, Harm, System, Tally};
 
 const DATABASE: &str = "db";
+/// Where the wall clock begins.
+const START: u64 = 20_000 * 86_400 * SECOND;
+const SECOND: u64 = 1_000_000_000;
+/// Deeds of a history to which one harm comes.
+const DEEDS: usize = 30;
 /// How often a store may have to be opened until it is open.
 const OPENS_MAX: usize = 8;
 
@@ -42,6 +48,14 @@ pub(crate) trait Ledger: Send + Sync {
         home: Arc<dyn Dir>,
     ) -> Result<Self::Store, Refusal>;
 
+    /// Opens the store that is there to look at it, beside whoever changes it.
+    fn look(
+        &self,
+        seed: u64,
+        engine: Box<dyn Engine>,
+        home: Arc<dyn Dir>,
+    ) -> Result<Self::Store, Refusal>;
+
     fn perform(&self, store: &Self::Store, deed: &Self::Deed) -> Result<(), Refusal>;
 
     fn rows(&self, store: &Self::Store) -> Checked<Rows>;
@@ -59,10 +73,11 @@ pub(crate) enum Step<D> {
     Look,
     /// The process dies.
     Kill,
-    /// Power fails so many steps of the machine from now.
+    /// Power fails so many steps of the machine from now, and perhaps once more so many steps into the recovery.
     PowerLoss {
         steps: u64,
         image: u64,
+        again: Option<u64>,
     },
     /// A call of the database's disk fails, so many from now, or all from then on.
     Fail {
@@ -76,6 +91,21 @@ pub(crate) enum Step<D> {
     },
     /// There is room again, and nothing fails any more.
     Relief,
+    /// A read of the database's disk fails, so many from now.
+    FailRead {
+        reads: u64,
+    },
+    /// A bit of the closed database is flipped, looked at what comes of it, and flipped back.
+    Rot {
+        place: u64,
+        bit: u8,
+    },
+    /// The wall clock jumps.
+    Clock {
+        seconds: i64,
+    },
+    /// Others open it: somebody who wants to write, and a reader.
+    Second,
 }
 
 /// Makes a system of a ledger.
@@ -100,6 +130,19 @@ impl<L: Ledger> System for On<L> {
         steps
     }
 
+    fn harmed(&self, seed: u64, harm: Harm) -> Vec<Self::Step> {
+        let first = match harm {
+            Harm::Fail { call: calls, fault, is_lasting } => {
+                Step::Fail { calls, fault, is_lasting }
+            }
+            Harm::PowerLoss { step: steps, image, again } => {
+                Step::PowerLoss { steps, image, again: Some(again) }
+            }
+        };
+        let deeds = self.0.deeds(seed).into_iter().take(DEEDS).map(Step::Deed);
+        std::iter::once(first).chain(deeds).collect()
+    }
+
     fn run(&self, seed: u64, steps: &[Self::Step]) -> Result<Tally, Failure> {
         Run::new(&self.0, seed)
             .and_then(|mut run| {
@@ -116,9 +159,12 @@ fn disturbance<D>(rng: &mut Rng) -> Step<D> {
         1 => rng.u64(..30),
         _ => rng.u64(..150),
     };
-    match rng.u8(..20) {
+    match rng.u8(..26) {
         0..4 => Step::Kill,
-        4..12 => Step::PowerLoss { steps: soon(rng), image: rng.u64(..) },
+        4..12 => {
+            let again = (rng.u8(..3) == 0).then(|| rng.u64(..40));
+            Step::PowerLoss { steps: soon(rng), image: rng.u64(..), again }
+        }
         12..15 => {
             let others = [Fault::Enospc, Fault::ShortWrite, Fault::SyncFailsThenLies];
             let fault = one_of(rng, Fault::Eio, &others);
@@ -126,8 +172,16 @@ fn disturbance<D>(rng: &mut Rng) -> Step<D> {
         }
         15 => Step::Full { room: rng.u64(..300_000) },
         16..18 => Step::Relief,
-        _ => Step::Look,
+        18..20 => Step::Look,
+        20 => Step::FailRead { reads: rng.u64(..20) },
+        21..24 => Step::Rot { place: rng.u64(..), bit: rng.u8(..8) },
+        24 => Step::Clock { seconds: clock_jump(rng) },
+        _ => Step::Second,
     }
+}
+
+fn options() -> Options {
+    KvbEngine::options().background(false).segment_bytes_max(64 << 10).overlay_min(64)
 }
 
 fn is_excused(excuse: &Excuse, refusal: &Refusal) -> bool {
@@ -141,6 +195,7 @@ fn is_excused(excuse: &Excuse, refusal: &Refusal) -> bool {
 struct Run<'l, L: Ledger> {
     ledger: &'l L,
     seed: u64,
+    env: Arc<ManualEnv>,
     dir: Arc<SimDir>,
     store: Option<L::Store>,
     /// What was acknowledged, and a store in memory to which it was done.
@@ -157,6 +212,7 @@ impl<'l, L: Ledger> Run<'l, L> {
         let mut run = Run {
             ledger,
             seed,
+            env: Arc::new(ManualEnv::new(START, seed)),
             dir: Arc::new(SimDir::new()),
             store: None,
             done: Vec::new(),
@@ -165,7 +221,11 @@ impl<'l, L: Ledger> Run<'l, L> {
             excuse: Excuse::default(),
             tally: Tally::default(),
         };
-        run.store = Some(run.start(true).map_err(|refusal| (0, refusal.said()))?);
+        let disk = run.dir.create(DATABASE).map_err(|error| (0, error.to_string()))?;
+        let made = KvbEngine::create_on(disk, run.env(), options());
+        let made = made.map_err(|error| Refusal::engine(&error));
+        let made = made.and_then(|engine| run.begin(Box::new(engine), &run.dir));
+        run.store = Some(made.map_err(|refusal| (0, refusal.said()))?);
         Ok(run)
     }
 
@@ -187,10 +247,10 @@ impl<'l, L: Ledger> Run<'l, L> {
                 self.tally.count("kills");
                 self.restart()
             }
-            Step::PowerLoss { steps, image } => {
+            Step::PowerLoss { steps, image, again } => {
                 let at = self.dir.step_count() + steps;
                 self.dir.power_off_at(at);
-                self.excuse.power = Some((at, *image));
+                self.excuse.lose_power(at, *image, *again);
                 Ok(())
             }
             Step::Fail { calls, fault, is_lasting } => {
@@ -214,6 +274,21 @@ impl<'l, L: Ledger> Run<'l, L> {
                 self.relieve();
                 Ok(())
             }
+            Step::FailRead { reads } => {
+                if let Some(disk) = self.dir.disk(DATABASE) {
+                    disk.fail_read(disk.read_count() + reads, Fault::Eio);
+                    self.excuse.is_faulty = true;
+                }
+                Ok(())
+            }
+            Step::Rot { place, bit } => self.rot(*place, *bit),
+            Step::Clock { seconds } => {
+                let by = seconds.saturating_mul(SECOND.cast_signed());
+                self.env.set(self.env.unix_ns().saturating_add_signed(by));
+                self.tally.count("jumps of the clock");
+                Ok(())
+            }
+            Step::Second => self.second(),
         }
     }
 
@@ -229,23 +304,20 @@ impl<'l, L: Ledger> Run<'l, L> {
         self.excuse.relieve();
     }
 
-    fn start(&self, is_new: bool) -> Result<L::Store, Refusal> {
-        let options =
-            KvbEngine::options().background(false).segment_bytes_max(64 << 10).overlay_min(64);
-        let env = Arc::new(ManualEnv::new(1, 1));
-        let engine = match is_new {
-            true => {
-                let disk = self.dir.create(DATABASE).map_err(|error| Refusal::io(&error))?;
-                KvbEngine::create_on(disk, env, options)
-            }
-            false => {
-                let disk = self.dir.open(DATABASE).map_err(|error| Refusal::io(&error))?;
-                KvbEngine::open_on(disk, env, options)
-            }
-        };
-        let engine = engine.map_err(|error| Refusal::engine(&error))?;
-        let home: Arc<dyn Dir> = Arc::<SimDir>::clone(&self.dir);
-        self.ledger.start(self.seed, Box::new(engine), home)
+    fn env(&self) -> Arc<dyn Env> {
+        Arc::<ManualEnv>::clone(&self.env)
+    }
+
+    /// Makes or opens a store on an engine.
+    fn begin(&self, engine: Box<dyn Engine>, dir: &Arc<SimDir>) -> Result<L::Store, Refusal> {
+        self.ledger.start(self.seed, engine, Arc::<SimDir>::clone(dir))
+    }
+
+    /// Opens the store of a directory.
+    fn open(&self, dir: &Arc<SimDir>) -> Result<L::Store, Refusal> {
+        let disk = dir.open(DATABASE).map_err(|error| Refusal::io(&error))?;
+        let engine = KvbEngine::open_on(disk, self.env(), options());
+        self.begin(Box::new(engine.map_err(|error| Refusal::engine(&error))?), dir)
     }
 
     fn perform(&mut self, deed: &L::Deed) -> Checked {
@@ -285,6 +357,49 @@ impl<'l, L: Ledger> Run<'l, L> {
         }
     }
 
+    /// Flips a bit of the closed database and looks at what is said. Then all is well again.
+    fn rot(&mut self, place: u64, bit: u8) -> Checked {
+        if self.excuse.covers_failure() || self.excuse.limit.is_some() {
+            return Ok(());
+        }
+        // Closed as it should be.
+        self.store = None;
+        let rotten = Arc::new(self.dir.after_death());
+        let disk = rotten.disk(DATABASE).ok_or_else(|| "there is no database".to_owned())?;
+        let at = flip(&disk, place, bit)?;
+        self.tally.count("flipped bits");
+        match self.open(&rotten).map_err(Refusal::said).and_then(|store| self.ledger.rows(&store)) {
+            Err(_) => self.tally.count("flipped bits that were told"),
+            Ok(rows) if rows == self.ledger.rows(&self.calm)? => {}
+            Ok(_) => return Err(format!("byte {at} flipped: rows are wrong")),
+        }
+        self.restart()
+    }
+
+    /// Others open the store.
+    fn second(&mut self) -> Checked {
+        if self.excuse.covers_failure() {
+            return Ok(());
+        }
+        let disk = || self.dir.open(DATABASE).map_err(|error| error.to_string());
+        match KvbEngine::open_on(disk()?, self.env(), options()) {
+            Err(error) if matches!(error.trouble, Trouble::Locked(_)) => {}
+            Err(error) => return Err(format!("a second writer: {error}")),
+            Ok(_) => return Err("a second writer is let in".to_owned()),
+        }
+        let said = |what: String| format!("a reader: {what}");
+        let engine = KvbReadOnly::open_on(disk()?, self.env());
+        let engine = Box::new(engine.map_err(|error| said(error.to_string()))?);
+        let home: Arc<dyn Dir> = Arc::<SimDir>::clone(&self.dir);
+        let reader = self.ledger.look(self.seed, engine, home);
+        let reader = reader.map_err(|refusal| said(refusal.said()))?;
+        self.tally.count("second openers");
+        match self.ledger.rows(&reader).map_err(said)? == self.ledger.rows(&self.calm)? {
+            true => Ok(()),
+            false => Err("a reader sees other rows than those in memory".to_owned()),
+        }
+    }
+
     /// The process ends, by itself or with the power.
     fn die(&mut self) {
         let steps = self.dir.step_count();
@@ -309,7 +424,7 @@ impl<'l, L: Ledger> Run<'l, L> {
     fn restart(&mut self) -> Checked {
         for _ in 0..OPENS_MAX {
             self.die();
-            match self.start(false) {
+            match self.open(&self.dir) {
                 Ok(store) => {
                     self.store = Some(store);
                     self.tally.count("recoveries");
@@ -361,6 +476,17 @@ impl<'l, L: Ledger> Run<'l, L> {
             Err(refusal) => Err(format!("half done, and then: {}", refusal.said())),
         }
     }
+}
+
+/// Flips a bit somewhere in a file, where something was written, and tells in which byte.
+fn flip(disk: &SimDisk, place: u64, bit: u8) -> Checked<u64> {
+    let bytes = disk.to_bytes();
+    let written: Vec<(u64, u8)> = (0..).zip(bytes).filter(|(_, byte)| *byte != 0).collect();
+    let count = u64::try_from(written.len()).unwrap_or(u64::MAX);
+    let number = place.checked_rem(count).and_then(|number| usize::try_from(number).ok());
+    let &(at, byte) = number.and_then(|number| written.get(number)).ok_or("an empty file")?;
+    disk.write_at(at, &[byte ^ (1 << bit)]).map_err(|error| error.to_string())?;
+    Ok(at)
 }
 
 /// A store in memory to which deeds were done.

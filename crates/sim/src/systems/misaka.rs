@@ -21,6 +21,9 @@ use crate::dice::one_of;
 #[path = "../../../misaka/tests/support/chain.rs"]
 mod chain;
 
+/// Little, so that trees are written in several batches.
+const EFFORT: Effort = Effort { memory: 1 << 20, threads: 1, batch: 600 };
+
 pub(crate) struct Misaka;
 
 fn settings(seed: u64) -> Settings {
@@ -48,8 +51,16 @@ impl Ledger for Misaka {
         engine: Box<dyn Engine>,
         _home: Arc<dyn Dir>,
     ) -> Result<Store, Refusal> {
-        let effort = Effort { memory: 1 << 20, threads: 1, batch: 600 };
-        Store::init(engine, settings(seed), effort).map_err(Refusal::from)
+        Store::init(engine, settings(seed), EFFORT).map_err(Refusal::from)
+    }
+
+    fn look(
+        &self,
+        _seed: u64,
+        engine: Box<dyn Engine>,
+        _home: Arc<dyn Dir>,
+    ) -> Result<Store, Refusal> {
+        Store::open(engine, EFFORT).map_err(Refusal::from)
     }
 
     fn perform(&self, store: &Store, checkpoint: &Checkpoint) -> Result<(), Refusal> {

@@ -60,6 +60,16 @@ impl Ledger for Rubin {
         Chain::init(engine, home, rules, tree(seed).genesis).map_err(Refusal::from)
     }
 
+    fn look(
+        &self,
+        seed: u64,
+        engine: Box<dyn Engine>,
+        home: Arc<dyn Dir>,
+    ) -> Result<Chain, Refusal> {
+        let rules: Box<Rules> = Box::default();
+        Chain::open_to_read(engine, home, rules, tree(seed).genesis).map_err(Refusal::from)
+    }
+
     fn perform(&self, chain: &Chain, block: &Vec<u8>) -> Result<(), Refusal> {
         chain.import(block, None).map(drop).map_err(Refusal::from)
     }

@@ -5,7 +5,7 @@
 //!   bucket says is right or a failure.
 //! - After a commit that failed the bucket is opened again before anything else happens, as its documentation asks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use host::{Disk, Env, Fault, Keep, ManualEnv, SimDisk};
@@ -120,10 +120,10 @@ impl Run {
                 self.tally.count("kills");
                 self.restart()
             }
-            Step::PowerLoss { calls, image } => {
+            Step::PowerLoss { calls, image, again } => {
                 let at = self.disk.op_count() + calls;
                 self.disk.fail(at, Fault::PowerLoss);
-                self.excuse.power = Some((at, *image));
+                self.excuse.lose_power(at, *image, *again);
                 Ok(())
             }
             Step::Fail { calls, fault, is_lasting } => {
@@ -152,7 +152,8 @@ impl Run {
             }
             Step::Rot { place, bit } => self.rot(*place, *bit),
             Step::Clock { seconds } => {
-                self.move_clock(i64::from(*seconds));
+                self.move_clock(*seconds);
+                self.tally.count("jumps of the clock");
                 Ok(())
             }
             Step::Second => self.second(),
@@ -407,26 +408,34 @@ impl Run {
                 Ok(_) => return Err(format!("a lookup of key {key} is wrong")),
             }
         }
+        let (mut shown, mut is_told) = (BTreeSet::new(), false);
         for row in bucket.scan([]) {
             match row {
-                Err(Error::Corrupt(_)) => {}
+                Err(Error::Corrupt(_)) => is_told = true,
                 Err(error) => return Err(format!("a scan: {error}")),
                 Ok(row) => {
                     let key = self.number(&row)?;
                     if !is_right(&rows.expect(key, self.now()), Some(row.value())) {
                         return Err(format!("a scan is wrong about key {key}"));
                     }
+                    shown.insert(key);
                 }
             }
         }
-        Ok(())
+        let is_left_out =
+            |key: &u16| !shown.contains(key) && !is_right(&rows.expect(*key, self.now()), None);
+        match (0..self.plan.keys).find(is_left_out) {
+            Some(key) if !is_told => Err(format!("a scan leaves key {key} out without a word")),
+            _ => Ok(()),
+        }
     }
 
     /// Others open the bucket.
-    fn second(&self) -> Checked {
+    fn second(&mut self) -> Checked {
         if self.excuse.covers_failure() {
             return Ok(());
         }
+        self.tally.count("second openers");
         match Bucket::open_on(self.handle(), self.env(), self.plan.options()) {
             Err(Error::Locked { .. }) => {}
             Err(error) => return Err(format!("a second writer: {error}")),

@@ -6,7 +6,11 @@ use kvb::{Compact, Durability};
 
 use super::model::{Change, Value};
 use super::plan::Plan;
-use crate::dice::one_of;
+use crate::Harm;
+use crate::dice::{clock_jump, one_of};
+
+/// Steps of a history to which one harm comes.
+const QUIET: usize = 12;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
@@ -23,10 +27,11 @@ pub(crate) enum Step {
     Close,
     /// The process dies.
     Kill,
-    /// Power fails so many calls from now, and leaves one of the images that may be left.
+    /// Power fails so many calls from now, and leaves one of the images that may be left; perhaps once more so many calls into the recovery.
     PowerLoss {
         calls: u64,
         image: u64,
+        again: Option<u64>,
     },
     /// A call fails, so many from now, or all from then on.
     Fail {
@@ -51,7 +56,7 @@ pub(crate) enum Step {
     },
     /// The wall clock jumps.
     Clock {
-        seconds: i32,
+        seconds: i64,
     },
     /// Others open it: somebody who wants to write, and a reader.
     Second,
@@ -63,6 +68,21 @@ pub(crate) fn history(seed: u64) -> Vec<Step> {
     let mut rng = Rng::with_seed(seed ^ 0x5eed);
     let count = rng.usize(20..160);
     (0..count).map(|_| draw(&mut rng, &plan)).collect()
+}
+
+/// What is done under a seed, with one harm.
+pub(crate) fn harmed(seed: u64, harm: Harm) -> Vec<Step> {
+    let first = match harm {
+        Harm::Fail { call: calls, fault, is_lasting } => Step::Fail { calls, fault, is_lasting },
+        Harm::PowerLoss { step: calls, image, again } => {
+            Step::PowerLoss { calls, image, again: Some(again) }
+        }
+    };
+    let is_quiet = |step: &Step| {
+        matches!(step, Step::Commit(..) | Step::Flush | Step::Compact(_) | Step::Close)
+    };
+    let steps = history(seed).into_iter().filter(is_quiet).take(QUIET);
+    std::iter::once(first).chain(steps).collect()
 }
 
 fn draw(rng: &mut Rng, plan: &Plan) -> Step {
@@ -85,7 +105,10 @@ fn draw(rng: &mut Rng, plan: &Plan) -> Step {
         62..68 => Step::Compact(one_of(rng, Compact::Auto, &[Compact::Full, Compact::LowSpace])),
         68..71 => Step::Close,
         71..75 => Step::Kill,
-        75..83 => Step::PowerLoss { calls: soon(rng), image: rng.u64(..) },
+        75..83 => {
+            let again = (rng.u8(..3) == 0).then(|| rng.u64(..40));
+            Step::PowerLoss { calls: soon(rng), image: rng.u64(..), again }
+        }
         83..87 => {
             let others = [Fault::Enospc, Fault::ShortWrite, Fault::SyncFailsThenLies];
             let fault = one_of(rng, Fault::Eio, &others);
@@ -95,7 +118,7 @@ fn draw(rng: &mut Rng, plan: &Plan) -> Step {
         88..90 => Step::Full { room: rng.u64(..200_000) },
         90..93 => Step::Relief,
         93..96 => Step::Rot { place: rng.u64(..), bit: rng.u8(..8) },
-        96..98 => Step::Clock { seconds: rng.i32(-4000..10_000) },
+        96..98 => Step::Clock { seconds: clock_jump(rng) },
         _ => Step::Second,
     }
 }
