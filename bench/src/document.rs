@@ -59,14 +59,20 @@ pub fn write(out: &Path, readme: Option<&Path>) -> Result<()> {
         }
     }
     let mut text = String::from("# Results\n\n");
-    text.push_str(&machines(found.iter().flat_map(|(_, found)| found.configs())));
+    let all = machines(found.iter().flat_map(|(_, found)| found.configs()));
+    // A run that was made in pieces, on several machines or with several versions: each suite says on which.
+    let is_one = all.len() <= 1;
+    if is_one {
+        text.push_str(&all.concat());
+    }
     for (suite, found) in &found {
         let (part, charts) = match found {
             Found::Sets(sets) if suite.name == GROWTH => growth(suite, sets),
             Found::Sets(sets) => stores(suite, sets),
             Found::Ledger(found) => ledger(suite, found),
         };
-        let _ = writeln!(text, "## {}\n\n{part}", suite.title);
+        let own = if is_one { Vec::new() } else { machines(found.configs().into_iter()) };
+        let _ = writeln!(text, "## {}\n\n{}{part}", suite.title, own.concat());
         for (file, chart) in charts {
             std::fs::write(out.join(&file), chart)?;
             let _ = writeln!(text, "![{file}]({file})\n");
@@ -88,7 +94,7 @@ pub fn write(out: &Path, readme: Option<&Path>) -> Result<()> {
 }
 
 /// Every machine, compiler and list of versions that is named.
-fn machines<'a>(configs: impl Iterator<Item = &'a Value>) -> String {
+fn machines<'a>(configs: impl Iterator<Item = &'a Value>) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for config in configs.filter(|config| !config.is_null()) {
         let text = |name: &str| config[name].as_str().unwrap_or("?");
@@ -100,7 +106,7 @@ fn machines<'a>(configs: impl Iterator<Item = &'a Value>) -> String {
             lines.push(line);
         }
     }
-    lines.concat()
+    lines
 }
 
 /// The load of the machine before something was measured.
