@@ -601,18 +601,18 @@ mod tests {
     #[test]
     fn a_group_finds_all_its_room_on_a_full_disk_or_none() {
         let (mut taken, mut refused) = (0, 0);
-        for room in 0..100 {
-            for is_many in [false, true] {
+        for room in 0..80 {
+            for (history, is_many) in [(2, true), (6, true), (30, true), (2, false), (30, false)] {
                 let disk = SimDisk::new();
                 let env = Arc::new(ManualEnv::new(1 << 60, room));
                 let options = Options::default().background(false).segment_bytes_max(128 << 10);
                 let bucket = Bucket::create_on(Arc::new(disk.reopen()), env, options).unwrap();
-                for number in 0..u32::try_from(20 + room % 30).unwrap() {
-                    bucket.commit(batch(number * 20, 20, 300)).unwrap();
+                for number in 0..history {
+                    bucket.commit(batch(number * 20, 1 + number / 8, 300)).unwrap();
                 }
                 disk.set_limit(Some(match room % 2 {
-                    0 => Limit::Length(disk.len().unwrap() + room * 2048),
-                    _ => Limit::Blocks(disk.block_bytes() + room * 2048),
+                    0 => Limit::Length(disk.len().unwrap() + room * 4096),
+                    _ => Limit::Blocks(disk.block_bytes() + room * 4096),
                 }));
                 let core = bucket.core();
                 for round in 0..6 {
@@ -625,7 +625,9 @@ mod tests {
                     match core.commit_group(&mut writer, &mut group, Durability::SyncOnce) {
                         Ok(()) => taken += 1,
                         Err(Error::NoSpace) => refused += 1,
-                        Err(error) => panic!("room {room}, many: {is_many}, {round}: {error}"),
+                        Err(error) => panic!(
+                            "room {room}, history {history}, many: {is_many}, {round}: {error}"
+                        ),
                     }
                 }
             }
