@@ -22,7 +22,7 @@ use crate::format::superblock::{
     FLAG_DICTIONARY, FLAG_INCREMENT, FLAG_LINEAGE, MAGIC, Superblock, VERSION_MAJOR, VERSION_MINOR,
 };
 use crate::keeper::{Keeper, TablePlace};
-use crate::room::Retired;
+use crate::room::{Retired, is_full};
 use crate::segment::meta_extent;
 use crate::vault::Keys;
 
@@ -308,9 +308,11 @@ impl Keeper {
         for index in 0..needed {
             let pageid = self.free_map.start_page + index;
             let page = free_map::encode(stamp, pageid, index * coverage, geometry.page_size, &free);
-            core.disk
-                .write_at(geometry.paddr(pageid), &page)
-                .map_err(Error::io("write the free-space map"))?;
+            match core.disk.write_at(geometry.paddr(pageid), &page) {
+                // It is derived, and may never have had a block: without room for it there is none.
+                Err(error) if is_full(&error) => return Ok(()),
+                written => written.map_err(Error::io("write the free-space map"))?,
+            }
         }
         Ok(())
     }

@@ -1174,6 +1174,20 @@ fn a_large_record_that_expired_on_a_full_disk() {
 }
 
 /// A disk that is full from the start gives no bucket, and no panic.
+/// The page of the free-space map is a hole until something is written there, and nobody needs it.
+#[test]
+fn an_empty_bucket_is_closed_on_a_full_disk() {
+    for kind in KINDS {
+        let disk = new_disk();
+        let shared = || Arc::new(disk.reopen());
+        let options = || options(Durability::Sync);
+        let bucket = Bucket::create_on(shared(), Arc::new(SystemEnv), options()).unwrap();
+        limit(&disk, kind, 0);
+        bucket.close().unwrap();
+        Bucket::open_on(shared(), Arc::new(SystemEnv), options()).unwrap().close().unwrap();
+    }
+}
+
 #[test]
 fn no_room_for_a_bucket() {
     for capacity in (0..=128).map(|sectors| sectors * 512) {
