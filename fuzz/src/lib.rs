@@ -4,9 +4,15 @@ use std::sync::Arc;
 
 use host::{ManualEnv, SimDisk};
 use kvb::{Batch, Bucket, Compact, Compression, Durability, Key, Keyring, Options, Reader};
+use misaka::format::checkpoint::{Header, tx_root};
+use misaka::format::object::{Object, Owner};
+use misaka::{Checkpoint, Event, Hash};
 
 /// A day in 2023.
 pub const NOW_NS: u64 = 1_700_000_000_000_000_000;
+
+/// The key of encrypted buckets.
+pub const KEY: [u8; 32] = [7; 32];
 
 /// Choices, one after the other; zeros when the input is used up.
 pub struct Choices<'a>(pub &'a [u8]);
@@ -62,7 +68,7 @@ pub fn options(kind: usize) -> Options {
     match kind % 3 {
         0 => options.durability(Durability::Sync),
         1 => options.compression(Compression::Zstd),
-        _ => options.encrypted(7).keys(Keyring::new().with(7, Key::new([7; 32]))),
+        _ => options.encrypted(7).keys(Keyring::new().with(7, Key::new(KEY))),
     }
 }
 
@@ -121,4 +127,60 @@ pub fn attack(image: Vec<u8>, kind: usize) {
     }
     let _ =
         kvb::repair_on(disk(), Some(Arc::new(SimDisk::new())), env(), options(kind), &mut |_| {});
+}
+
+/// A checkpoint with any contents behind another one. It has no root yet.
+pub fn checkpoint(choices: &mut Choices<'_>, seq: u64, prev: Hash) -> Checkpoint {
+    let digests: Vec<Hash> =
+        (0..choices.byte() % 3).map(|at| Hash::of(&[&seq.to_le_bytes(), &[at]])).collect();
+    let mut writes = Vec::new();
+    for _ in 0..choices.byte() % 6 {
+        if choices.byte() == 255 {
+            let len = choices.short() % 200;
+            writes.push(choices.bytes(len).to_vec());
+            continue;
+        }
+        let len = usize::from(choices.byte());
+        let object = Object {
+            id: Hash::of(&[&[choices.byte() % 8]]),
+            version: choices.number() % 6,
+            owner: match choices.byte() % 2 {
+                0 => Owner::Address([choices.byte(); 32]),
+                _ => Owner::Immutable,
+            },
+            type_tag: "0x2::coin::Coin",
+            payload: &vec![7; len],
+            is_tombstone: choices.byte() % 4 == 0,
+        };
+        writes.push(object.encode());
+    }
+    let params = match choices.byte() % 4 {
+        0 => vec![("state_root_version".to_owned(), vec![2, 0])],
+        1 => vec![(format!("p{}", choices.byte()), choices.bytes(4).to_vec())],
+        _ => Vec::new(),
+    };
+    let count = choices.byte() % 3;
+    let event = |number| Event {
+        tx: u32::from(choices.byte() % 2),
+        number: u32::from(number),
+        bytes: vec![number],
+    };
+    let events: Vec<Event> = (0..count).map(event).collect();
+    Checkpoint {
+        header: Header {
+            chain_id: 7,
+            epoch: u64::from(choices.byte() % 2),
+            seq,
+            prev_digest: prev,
+            timestamp_ms: seq.wrapping_add(1_700_000_000_000),
+            tx_count: u32::try_from(digests.len()).unwrap(),
+            tx_root: tx_root(&digests),
+            state_root: Hash::ZERO,
+            validator_set_hash: Hash::of(&[b"validators"]),
+        },
+        tx_digests: digests,
+        writes,
+        params,
+        events,
+    }
 }

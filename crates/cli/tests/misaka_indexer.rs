@@ -1,6 +1,7 @@
 //! `misaka-indexer` from end to end: a validator's database, an index of it, every question; killed, left behind, built anew; on a server.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
+#![allow(clippy::print_stdout, reason = "it counts power cuts")]
 
 #[path = "../../misaka/tests/support/chain.rs"]
 mod chain;
@@ -9,9 +10,13 @@ mod chain;
 mod cluster;
 #[path = "../../misaka-indexer/tests/support/model.rs"]
 mod model;
+#[path = "../../kvb/tests/support/mount.rs"]
+mod mount;
 #[path = "support/run.rs"]
 mod run;
 
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -21,6 +26,7 @@ use ledger::EngineKind;
 use misaka::{Database, Open, Settings, hex};
 use misaka_indexer::{Embedded, Index};
 use model::Model;
+use mount::{Mounted, cuts};
 use run::Place;
 use serde_json::Value;
 
@@ -287,6 +293,67 @@ fn kill_until_done(place: &Place, rng: &mut Rng) -> u32 {
         assert!(tip >= last, "{tip} after {last}");
         last = tip;
     }
+}
+
+/// Cuts the power under an index that follows a validator on another file system.
+fn cut_power(kind: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(mounted) = Mounted::new(kind, dir.path()) else { return };
+    let mut story = Story::new(7, Settings::default());
+    let index = mounted.point().join("index");
+    let args = ["follow", "--quiet", "--db", "node", "--index", index.to_str().unwrap()];
+    // What the validator has and the index may have.
+    let mut fed = VecDeque::new();
+    let mut acknowledged = 0;
+    for cut in 0..cuts() {
+        let store = story.open();
+        for _ in 0..40 {
+            let checkpoint = story.chain.grow(&mut story.rng, 12);
+            store.apply(&checkpoint).unwrap();
+            fed.push_back(checkpoint);
+        }
+        drop(store);
+        let newest = story.chain.next - 1;
+        let mut child = story.place.start(&args);
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        // It says one thing: that it has everything.
+        let end = std::thread::spawn(move || lines.map_while(Result::ok).count() > 0);
+        std::thread::sleep(Duration::from_millis(story.rng.u64(..120)));
+        let has_ended = end.is_finished();
+        let ended = mounted.cut_under(&mut child);
+        assert!(ended(), "{kind} does not come back");
+        if end.join().unwrap() && has_ended {
+            acknowledged = newest;
+        }
+        let tip = match Embedded::open_to_read(&index) {
+            Ok(index) => index.tip().unwrap().map_or(0, |tip| tip.seq),
+            // It was being made.
+            Err(_) if acknowledged == 0 => 0,
+            Err(error) => panic!("{kind}, cut {cut}: {error}"),
+        };
+        assert!(tip >= acknowledged, "{kind}, cut {cut}: {acknowledged} acknowledged, {tip} there");
+        while fed.front().is_some_and(|checkpoint| checkpoint.header.seq <= tip) {
+            story.model.apply(&fed.pop_front().unwrap());
+        }
+        acknowledged = tip;
+        if tip > 0 {
+            story.model.check(&Embedded::open_to_read(&index).unwrap(), &mut story.rng);
+        }
+    }
+    println!("{kind}: misaka-indexer lost power {} times, {acknowledged} checkpoints", cuts());
+    story.place.run(&args).ok();
+    fed.iter().for_each(|checkpoint| story.model.apply(checkpoint));
+    story.model.check(&Embedded::open_to_read(&index).unwrap(), &mut story.rng);
+}
+
+#[test]
+fn power_cuts_lose_and_double_nothing_on_ext4() {
+    cut_power("ext4");
+}
+
+#[test]
+fn power_cuts_lose_and_double_nothing_on_xfs() {
+    cut_power("xfs");
 }
 
 /// Waits until an index has a checkpoint.

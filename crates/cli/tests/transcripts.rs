@@ -2,7 +2,7 @@
 //!
 //! After a change of output: `TRYCMD=overwrite cargo test -p kvb-cli --test transcripts`, and look at the difference.
 
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
 use std::env;
 use std::fs;

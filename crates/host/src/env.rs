@@ -1,5 +1,7 @@
 //! Time and randomness, so that a run can be replayed from a seed.
 
+#![allow(clippy::expect_used, reason = "without randomness there is nothing to go on with")]
+
 use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -44,6 +44,7 @@
 //! On Linux a file mapping reserves far more address space than the file has bytes. Pages become
 //! usable as the file grows under them, so growth moves the valid length and nothing else.
 
+#![allow(clippy::expect_used, reason = "offsets that were checked against the mapping")]
 #![allow(unsafe_code)]
 
 use std::any::Any;

@@ -1,5 +1,7 @@
 //! Files in memory: fast, gone with the last handle, and never losing power.
 
+#![allow(clippy::expect_used, reason = "memory for tests, or none at all")]
+
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

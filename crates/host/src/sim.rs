@@ -9,6 +9,8 @@
 //! - Boards and pins belong to the running machine and not to the medium: using them is no
 //!   operation of the trace and meets no fault, and a disk made from an image has none of them.
 
+#![allow(clippy::expect_used, reason = "a disk for tests, which fail by panicking")]
+
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -226,7 +226,7 @@ fn keeper(parts: &Parts, sealed: &[Arc<Sealed>], is_read_only: bool) -> Keeper {
         image_spare: None,
         is_spare_taken: false,
         warm: Warm::default(),
-        is_raw_cold: true,
+        raw_warm_end: 0,
         is_raw_warm: true,
         is_table_stale: false,
         named: parts.root.roster.named.clone(),

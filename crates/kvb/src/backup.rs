@@ -14,6 +14,8 @@
 //! Cost: a backup reads every live record once and writes it once. An increment reads the segments written since, or, if it
 //! must compare keys, every record of both.
 
+#![allow(clippy::expect_used, reason = "sizes of structures")]
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -3,6 +3,8 @@
 //! Order of every checkpoint: sync what it names; superblock B; sync; superblock A; sync. A crash in it leaves at
 //! least one whole superblock, old or new.
 
+#![allow(clippy::expect_used, reason = "sizes of structures")]
+
 use std::sync::Arc;
 
 use host::planted::{Bug, is_planted};
@@ -102,6 +104,7 @@ impl Keeper {
                 .sync_range(geometry.paddr(page), geometry.page_size)
                 .map_err(Error::io("sync a superblock"))?;
         }
+        self.space.note_durable();
         self.release(core)
     }
 

@@ -17,6 +17,11 @@
 //!   a bucket that go on separately have different salts from then on.
 //! - Nothing is given out before its tag held, but for keys that only serve to order records.
 
+#![allow(
+    clippy::expect_used,
+    reason = "keys and nonces of fixed length, and records that the limits bound"
+)]
+
 use std::fmt;
 
 use blake2::digest::consts::{U16, U24, U32};

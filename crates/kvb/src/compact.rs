@@ -160,7 +160,14 @@ impl Core {
                 return Ok(done);
             }
             let start = self.env.monotonic_ns();
-            let round = self.round(victims, is_background)?;
+            let round = match self.round(victims, is_background) {
+                // Free pages were room that the disk had no blocks for.
+                Err(Error::NoSpace) => {
+                    done.add(&self.compact_little_by_little()?);
+                    return Ok(done);
+                }
+                round => round?,
+            };
             done.add(&round);
             is_renewed = false;
             let nanos = self.env.monotonic_ns().saturating_sub(start);
@@ -325,6 +332,10 @@ impl Core {
         let mut too_full: HashSet<u64> = HashSet::new();
         let mut most = usize::MAX;
         loop {
+            match self.lock_keeper().warm_place(self) {
+                Err(Error::NoSpace) => {}
+                warmed => warmed?,
+            }
             // On a full disk no merge counts what died.
             let mut choice = if is_covered { self.choice() } else { self.exact_choice()? };
             choice.candidates.retain(|one| {

@@ -105,7 +105,7 @@ pub(crate) fn create(disk: &Arc<dyn Disk>, env: &Arc<dyn Env>, options: &Options
         image_spare: None,
         is_spare_taken: false,
         warm: Warm::default(),
-        is_raw_cold: true,
+        raw_warm_end: 0,
         is_raw_warm: true,
         is_table_stale: false,
         named: Vec::new(),

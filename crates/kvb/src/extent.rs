@@ -1,5 +1,7 @@
 //! Pages and the runs of pages that hold one thing.
 
+#![allow(clippy::expect_used, reason = "sizes that mount has checked")]
+
 use crate::error::{Result, What};
 use crate::format::Corrupt;
 

@@ -6,6 +6,11 @@
 //! - A page is believed only after its digest held; it is checked on first touch.
 //! - An image is never changed. A new one takes its place.
 
+#![allow(
+    clippy::expect_used,
+    reason = "sizes of structures, and numbers that a mask has made small"
+)]
+
 use std::slice::ChunksExact;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -3,6 +3,8 @@
 //! Entries that would stand past the end wrap to the front, where they push what is there. They are few, and are
 //! put in when all pages are written; nobody reads the image yet.
 
+#![allow(clippy::expect_used, reason = "numbers that a mask has made small")]
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 

@@ -79,8 +79,9 @@ pub(crate) struct Keeper {
     pub(crate) b_page: u64,
     pub(crate) space: Space,
     pub(crate) warm: Warm,
-    /// Some pages past the high-water mark may have no blocks, and some may have theirs.
-    pub(crate) is_raw_cold: bool,
+    /// Pages from the high-water mark to this one have their blocks.
+    pub(crate) raw_warm_end: u64,
+    /// Some past the high-water mark may have theirs.
     pub(crate) is_raw_warm: bool,
     /// Registered segments by first page.
     pub(crate) segments: BTreeMap<u64, Kept>,
@@ -335,7 +336,7 @@ impl Keeper {
         self.fresh.push(start_page);
     }
 
-    /// Takes an extent for the log, but never the last place where compaction could begin.
+    /// Takes an extent for the log, but never the last place where compaction could begin, nor the blocks that it would need there.
     fn name_log_extent(&mut self, core: &Core) -> Result<NamedExtent> {
         let pages = self.next_segment_pages(core);
         let least = pages.max(OUTPUT_PAGES_MIN);
@@ -346,7 +347,12 @@ impl Keeper {
         if !is_spared && places < 2 {
             self.grow(core, self.space.raw_pages() + least)?;
         }
-        self.name_extent(core, pages, NAMED_LOG)
+        let extent = self.allot(core, pages)?;
+        if !is_spared && let Err(error) = self.warm_up(core, least, least) {
+            self.give_back(core, extent)?;
+            return Err(error);
+        }
+        self.name(extent, NAMED_LOG)
     }
 
     /// Undoes adding a segment that no checkpoint has registered.

@@ -18,6 +18,7 @@ use crate::format::segment::Kind;
 use crate::keeper::OUTPUT_PAGES_MIN;
 use crate::key_sort::chunk;
 use crate::opened::Opened;
+use crate::round::OUTPUT_BYTES_MAX;
 use crate::segment::{Segment, Style, write_passive};
 
 /// Bytes written at once, so that no commit waits long for the file's lock.
@@ -196,17 +197,28 @@ impl crate::keeper::Keeper {
         if missing > self.space.raw_pages() { self.grow(core, missing) } else { Ok(()) }
     }
 
-    /// So many pages, or fewer if those are in one place and have their blocks, and are worth an output.
-    fn warm_or(&self, pages: u64) -> u64 {
-        let warm = self.space.iter().map(|extent| self.warm.count_first(extent));
-        let most = warm.max().unwrap_or(0).min(pages);
-        if most >= OUTPUT_PAGES_WARM.max(pages / WARM_PART) { most } else { pages }
+    /// So many pages, or fewer if those are in one place and have their blocks, and are worth an output. On a full disk any that have them.
+    fn warm_or(&self, pages: u64, is_full: bool) -> u64 {
+        let (most, least) = if is_full {
+            (self.warm_pages(), OUTPUT_PAGES_MIN)
+        } else {
+            (self.warm_pages_below(), OUTPUT_PAGES_WARM.max(pages / WARM_PART))
+        };
+        if most >= least { most.min(pages) } else { pages }
+    }
+
+    /// Gives the largest free place its blocks, if no other has nearly as many: where the disk is full an output begins in what has some.
+    pub(crate) fn warm_place(&mut self, core: &Core) -> Result<()> {
+        let free = self.space.iter().map(|extent| extent.page_count).max().unwrap_or(0);
+        let most = free.max(self.space.raw_pages()).min(core.geometry().pages(OUTPUT_BYTES_MAX));
+        let is_place = most >= OUTPUT_PAGES_MIN && self.warm_pages() < most - most / 4;
+        if is_place { self.warm_up(core, most, OUTPUT_PAGES_MIN) } else { Ok(()) }
     }
 
     /// Takes an extent for an output: one of so many pages, or what a full disk has left in one place, or what is kept for
     /// the next image or for the log, if it may.
     fn name_output(&mut self, core: &Core, pages: u64, may_borrow: bool) -> Result<NamedExtent> {
-        let pages = self.warm_or(pages);
+        let pages = self.warm_or(pages, may_borrow);
         match self.name_extent(core, pages, NAMED_OUTPUT) {
             Err(Error::NoSpace) => {}
             result => return result,

@@ -24,7 +24,7 @@ use crate::log::Log;
 use crate::opened::Opened;
 use crate::sealed::Hold;
 use crate::sync::{
-    AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, RwLock, Words, lock, zeroed,
+    AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, RwLock, Words, lock, read, write, zeroed,
 };
 
 /// Bit of an entry's address that says its record is a DELETE.
@@ -181,7 +181,7 @@ impl Overlay {
             }
         }
         let mut flood = Flood::new();
-        for (hashes, chain) in self.flood.read().expect("no panic under the lock").iter() {
+        for (hashes, chain) in read(&self.flood).iter() {
             let copy = |flooded: &Flooded| Flooded {
                 entry: AtomicU64::new(flooded.entry.load(Ordering::Relaxed)),
                 before: None,
@@ -191,7 +191,7 @@ impl Overlay {
         }
         grown.used.store(self.len(), Ordering::Relaxed);
         grown.flooded.store(!flood.is_empty(), Ordering::Relaxed);
-        *grown.flood.write().expect("no panic under the lock") = flood;
+        *write(&grown.flood) = flood;
         // Who needs the history has a view of the overlay it is in.
         lock(&grown.segments).clone_from(&lock(&self.segments));
         grown.dead_bytes.store(self.dead_bytes(), Ordering::Relaxed);
@@ -299,7 +299,7 @@ impl Overlay {
         };
         // Under the lock the writer cannot clear `undo`. If the record is still too new after that, its commit is
         // under way, and `undo` tells what the slot named before it; a slot the commit made has no such entry.
-        let undo = self.undo.read().expect("no panic under the lock");
+        let undo = read(&self.undo);
         // Order: as above.
         let horizon = published.load(Ordering::Acquire);
         let record = log.record(self.slot(at).1 & !DELETE_BIT)?;
@@ -321,7 +321,7 @@ impl Overlay {
         key: &[u8],
         horizon: u64,
     ) -> Result<Lookup<'a>> {
-        let history = self.history.read().expect("no panic under the lock");
+        let history = read(&self.history);
         // Newest last: the first that is old enough is the one.
         for entry in history.get(&hash).into_iter().flatten().rev() {
             let record = log.record(entry & !DELETE_BIT)?;
@@ -340,7 +340,7 @@ impl Overlay {
         key: &[u8],
         sight: Sight<'_>,
     ) -> Result<Lookup<'a>> {
-        let flood = self.flood.read().expect("no panic under the lock");
+        let flood = read(&self.flood);
         let horizon = sight.horizon();
         for flooded in flood.get(&(hash, self.second_hash(key))).into_iter().flatten() {
             let record = log.record(flooded.entry.load(Ordering::Acquire) & !DELETE_BIT)?;
@@ -463,7 +463,7 @@ impl Overlay {
                         self.remember(hash, before);
                     }
                     if seqno <= keep.published {
-                        self.undo.write().expect("no panic under the lock").insert(at, before);
+                        write(&self.undo).insert(at, before);
                     }
                     self.store(at, entry);
                     return Ok(());
@@ -484,7 +484,7 @@ impl Overlay {
     #[cold]
     fn set_flooded(&self, log: &Log, hash: u64, key: &[u8], entry: u64, keep: Keep) -> Result<()> {
         let second = self.second_hash(key);
-        let mut flood = self.flood.write().expect("no panic under the lock");
+        let mut flood = write(&self.flood);
         let chain = flood.entry((hash, second)).or_default();
         for flooded in chain.iter_mut() {
             let before = flooded.entry.load(Ordering::Relaxed);
@@ -510,19 +510,19 @@ impl Overlay {
     }
 
     fn remember(&self, hash: u64, entry: u64) {
-        let mut history = self.history.write().expect("no panic under the lock");
+        let mut history = write(&self.history);
         history.entry(hash).or_default().push(entry);
     }
 
     /// Writer only: the commit is published, nobody needs to go back any more.
     pub(crate) fn forget_undo(&self) {
-        self.undo.write().expect("no panic under the lock").clear();
+        write(&self.undo).clear();
     }
 
     /// Writer only: no snapshot is open.
     pub(crate) fn forget_history(&self) {
-        if !self.history.read().expect("no panic under the lock").is_empty() {
-            *self.history.write().expect("no panic under the lock") = HashMap::new();
+        if !read(&self.history).is_empty() {
+            *write(&self.history) = HashMap::new();
         }
     }
 
@@ -562,7 +562,7 @@ impl Overlay {
                 visit(hash, entry);
             }
         }
-        let flood = self.flood.read().expect("no panic under the lock");
+        let flood = read(&self.flood);
         for ((hash, _), chain) in flood.iter() {
             // Some of a flooded hash always have slots.
             if self.slots_of(*hash).any(|at| marks.has(at)) {

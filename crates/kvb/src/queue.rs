@@ -5,7 +5,7 @@
 //! the last sync, so a lone writer is never delayed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::batch::Batch;
 use crate::core::{Core, lock};
@@ -105,7 +105,7 @@ impl Seat {
                 return outcome;
             }
             state.is_asleep = true;
-            state = self.ready.wait(state).expect("no panic while seated");
+            state = self.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }

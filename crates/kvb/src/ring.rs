@@ -1,6 +1,8 @@
 //! The journal ring. Recovery never needs it: it tells more than the superblock about what was durable, and tells
 //! readers of the seed what they expect to find. Overrunning it is harmless.
 
+#![allow(clippy::expect_used, reason = "sizes of structures")]
+
 use host::Disk;
 use host::planted::{Bug, is_planted};
 use zerocopy::IntoBytes;

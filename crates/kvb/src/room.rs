@@ -66,7 +66,7 @@ impl Keeper {
             }
             let extent = self.space.take_raw(pages).ok_or(Error::NoSpace)?;
             self.warm.forget(extent);
-            if self.is_raw_cold
+            if extent.end_page() > self.raw_warm_end
                 && let Err(error) = self.fill_holes(core, extent)
             {
                 self.space.put_raw_back(extent);
@@ -78,24 +78,16 @@ impl Keeper {
             write_passive(&*core.disk, core.geometry(), Kind::Free, extent)?;
             return Ok(extent);
         };
-        if let Some(rest) = taken.rest {
-            // Its header is about to be written, most likely into a hole.
-            let head = Extent::new(rest.start_page, 1);
-            let (at, len) = (core.geometry().paddr(head.start_page), core.geometry().page_size);
-            let is_warm = self.warm.has(head);
-            // Order: taking blocks for the others must not give this one back.
-            self.warm.forget(head);
-            if !is_warm && let Err(error) = self.reserve(core, at, len, "reserve space") {
-                self.space.give_back(taken.extent);
-                return Err(error);
-            }
-        }
-        let is_warm = self.warm.has(taken.extent);
         debug_assert_eq!(self.user_of(taken.extent), None, "free pages that are used");
+        // The header of the rest is about to be written, most likely into a hole.
+        let heads = u64::from(taken.rest.is_some());
+        let filled = Extent::new(taken.extent.start_page, taken.extent.page_count + heads);
+        let is_warm = self.warm.has(filled);
         // Order: what is being filled must not be given back meanwhile.
-        self.warm.forget(taken.extent);
-        if !is_warm && let Err(error) = self.fill_holes(core, taken.extent) {
+        let known = self.warm.lift(filled);
+        if !is_warm && let Err(error) = self.fill_holes(core, filled) {
             self.space.give_back(taken.extent);
+            self.warm.put_back(known);
             return Err(error);
         }
         taken.rest.iter().for_each(|rest| self.warm.add_head(*rest));
@@ -128,6 +120,47 @@ impl Keeper {
         let promised = self.promise.iter().map(|extent| ("what is promised", extent));
         let mut all = segments.chain(named).chain(retired).chain(others).chain(promised);
         all.find(|(_, other)| overlaps(*other))
+    }
+
+    /// Pages in the largest free place that have their blocks.
+    pub(crate) fn warm_pages(&self) -> u64 {
+        let raw_end = self.raw_warm_end.min(self.b_page);
+        self.warm_pages_below().max(raw_end.saturating_sub(self.space.high_water()))
+    }
+
+    /// The same, of places below the high-water mark.
+    pub(crate) fn warm_pages_below(&self) -> u64 {
+        self.space.iter().map(|extent| self.warm.count_first(extent)).max().unwrap_or(0)
+    }
+
+    /// Gives a free place its blocks, so that what counts as room is room: one of so many pages, or of fewer if the disk has no
+    /// more, down to the least.
+    pub(crate) fn warm_up(&mut self, core: &Core, mut pages: u64, least: u64) -> Result<()> {
+        while self.warm_pages() < pages {
+            match self.warm_up_all(core, pages) {
+                Err(Error::NoSpace) if pages > least => pages = least.max(pages - pages / 4),
+                done => return done,
+            }
+        }
+        Ok(())
+    }
+
+    fn warm_up_all(&mut self, core: &Core, pages: u64) -> Result<()> {
+        if self.space.iter().any(|extent| extent.page_count >= pages) {
+            let extent = self.allot(core, pages)?;
+            self.space.give_back(extent);
+            // Not by the way on which too many lose their blocks again.
+            self.warm.add(extent);
+            return Ok(());
+        }
+        if self.space.raw_pages() < pages {
+            self.grow(core, pages)?;
+        }
+        let extent = self.space.take_raw(pages).ok_or(Error::NoSpace)?;
+        let filled = self.fill_holes(core, extent);
+        self.space.put_raw_back(extent);
+        self.is_raw_warm = true;
+        filled.map(|()| self.raw_warm_end = extent.end_page().max(self.raw_warm_end))
     }
 
     /// Free pages have no blocks; whoever writes there must not find out that the disk is full.
@@ -170,7 +203,9 @@ impl Keeper {
         self.b_page += grown;
         self.space.set_raw_end(self.b_page);
         // If there were others, those may have no blocks.
-        self.is_raw_cold &= !is_first;
+        if is_first || self.raw_warm_end >= self.b_page - grown {
+            self.raw_warm_end = self.b_page;
+        }
         self.is_raw_warm = true;
         self.write_superblocks(core, position)?;
         // Whoever looks for a lost superblock must not find this one.
@@ -366,7 +401,7 @@ impl Keeper {
         if !std::mem::take(&mut self.is_raw_warm) {
             return Ok(());
         }
-        self.is_raw_cold = true;
+        self.raw_warm_end = 0;
         give_blocks_back(core, Extent::new(self.space.high_water(), self.space.raw_pages()))
     }
 

@@ -40,7 +40,7 @@ use host::planted::{Bug, is_planted};
 use zerocopy::IntoBytes;
 
 /// Largest output in bytes.
-const OUTPUT_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const OUTPUT_BYTES_MAX: u64 = 64 << 20;
 /// Most records in an output; each takes 40 bytes of memory until it is in the index.
 const OUTPUT_RECORDS_MAX: u64 = 512 << 10;
 /// Records looked at between two looks at the world, and together.

@@ -3,6 +3,8 @@
 //! After a crash the image may be behind by many segments. Their runs are then probed where they lie, until they have been
 //! folded into the index; opening does not wait for that, nor for checking them (`late_run.rs`).
 
+#![allow(clippy::expect_used, reason = "sizes of structures")]
+
 use std::cell::Cell;
 use std::cmp::Ordering;
 use std::sync::Arc;

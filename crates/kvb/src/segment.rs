@@ -7,6 +7,11 @@
 //!   header with its size. Until that header is on disk a walk hops over the whole extent, afterwards over
 //!   its parts, which are durable by then.
 
+#![allow(
+    clippy::expect_used,
+    reason = "sizes of structures, and offsets that the limits of a segment bound"
+)]
+
 use std::borrow::Cow;
 use std::sync::Arc;
 

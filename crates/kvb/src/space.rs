@@ -1,7 +1,8 @@
 //! The free-space map in memory: which pages of the segment region hold nothing.
 //!
 //! Invariants
-//! - Free extents never touch each other; giving one back joins it with its neighbours.
+//! - Free extents never touch each other; giving one back joins it with its neighbours, but for those on either side of the
+//!   high-water mark that superblocks know: a walk by theirs must not be led beyond it.
 //! - Pages from `raw_start` to `raw_end` are past the high-water mark: no walk sees them, and taking from
 //!   them moves the mark.
 //! - What is here may be written at once. Extents that a durable superblock or a reader may still need are kept
@@ -17,6 +18,8 @@ pub(crate) struct Space {
     free: BTreeMap<u64, u64>,
     raw_start: u64,
     raw_end: u64,
+    /// The high-water mark of the superblocks.
+    durable: u64,
 }
 
 /// A taken extent, and what is left of the free extent it was cut from.
@@ -34,7 +37,7 @@ impl Space {
         raw_end: u64,
         used: &mut [Extent],
     ) -> Space {
-        let mut space = Space { free: BTreeMap::new(), raw_start, raw_end };
+        let mut space = Space { free: BTreeMap::new(), raw_start, raw_end, durable: raw_start };
         used.sort_unstable();
         let mut at = start;
         for extent in used.iter() {
@@ -76,6 +79,14 @@ impl Space {
         let extent = Extent::new(self.raw_start, pages);
         self.raw_start += pages;
         Some(extent)
+    }
+
+    /// Both superblocks have the high-water mark.
+    pub(crate) fn note_durable(&mut self) {
+        let before = std::mem::replace(&mut self.durable, self.raw_start);
+        if let Some(count) = self.free.remove(&before) {
+            self.give_back(Extent::new(before, count));
+        }
     }
 
     /// Puts back what was taken last from past the high-water mark.
@@ -124,11 +135,14 @@ impl Space {
         let mut joined = extent;
         if let Some((&start, &count)) = self.free.range(..extent.start_page).next_back()
             && start + count == extent.start_page
+            && extent.start_page != self.durable
         {
             self.free.remove(&start);
             joined = Extent::new(start, count + extent.page_count);
         }
-        if let Some(count) = self.free.remove(&extent.end_page()) {
+        if extent.end_page() != self.durable
+            && let Some(count) = self.free.remove(&extent.end_page())
+        {
             joined.page_count += count;
         }
         self.free.insert(joined.start_page, joined.page_count);

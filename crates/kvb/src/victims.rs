@@ -105,7 +105,7 @@ pub(crate) struct Choice {
     pub(crate) budget: u64,
     /// Dead bytes not worth the trouble.
     pub(crate) trifle: u64,
-    /// Pages that are free in one place.
+    /// Pages that are free in one place and have their blocks.
     pub(crate) room: u64,
 }
 
@@ -397,12 +397,10 @@ impl Core {
         // Copies of records whose origins still count.
         choice.dead += self.copied_bytes.load(Ordering::Acquire);
         choice.dead = choice.dead.min(choice.total + choice.tail);
-        let spare = keeper.image_spare.into_iter();
-        let room = keeper.space.iter().chain(spare).map(|extent| extent.page_count).max();
+        let spare = keeper.image_spare.map_or(0, |extent| extent.page_count);
         let reserve =
             self.lock_supply().reserve.iter().skip(1).map(|one| one.page_count.get()).max();
-        choice.room = room.unwrap_or(0).max(keeper.space.raw_pages());
-        choice.room = choice.room.max(reserve.map_or(0, u64::from));
+        choice.room = keeper.warm_pages().max(spare).max(reserve.map_or(0, u64::from));
         choice.slack = u64::from(self.mode.slack.saturating_sub(SLACK));
         choice.lack = u64::from(SLACK.saturating_sub(self.mode.slack));
         choice.segment = self.geometry().paddr(keeper.next_segment_pages(self));

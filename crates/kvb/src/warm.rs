@@ -12,6 +12,13 @@ use std::collections::VecDeque;
 use crate::extent::Extent;
 use crate::page_set::PageSet;
 
+/// What was known of pages that are about to be taken.
+#[derive(Debug)]
+pub(crate) struct Known {
+    warm: Vec<Extent>,
+    heads: Vec<Extent>,
+}
+
 /// Warm pages.
 #[derive(Debug, Default)]
 pub(crate) struct Warm {
@@ -29,13 +36,13 @@ impl Warm {
         self.forget(extent);
         self.pages.add(extent);
         self.count += extent.page_count;
-        self.add_head(extent);
+        self.heads.add(Extent::new(extent.start_page, 1));
         self.extents.push_back(extent);
     }
 
-    /// The header of a free extent was written to its first page.
+    /// The header of a free extent was written to its first page, which has its block then.
     pub(crate) fn add_head(&mut self, extent: Extent) {
-        self.heads.add(Extent::new(extent.start_page, 1));
+        self.add(Extent::new(extent.start_page, 1));
     }
 
     /// True if all pages of an extent are warm.
@@ -70,6 +77,27 @@ impl Warm {
         self.extents = extents;
     }
 
+    /// The pages of an extent are taken, if nothing comes between.
+    pub(crate) fn lift(&mut self, extent: Extent) -> Known {
+        let known = |set: &PageSet| {
+            let pages = (extent.start_page..extent.end_page()).filter(|page| set.contains(*page));
+            runs(pages)
+        };
+        let lifted = Known { warm: known(&self.pages), heads: known(&self.heads) };
+        self.forget(extent);
+        lifted
+    }
+
+    /// They were not taken after all.
+    pub(crate) fn put_back(&mut self, known: Known) {
+        for extent in known.warm {
+            self.pages.add(extent);
+            self.count += extent.page_count;
+            self.extents.push_back(extent);
+        }
+        known.heads.iter().for_each(|head| self.heads.add(*head));
+    }
+
     /// True if no page is warm.
     pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
@@ -77,7 +105,7 @@ impl Warm {
 
     /// What to give back so that no more than so many pages stay warm: those first that came first.
     pub(crate) fn cool(&mut self, most: u64) -> Vec<Extent> {
-        let mut cooled: Vec<Extent> = Vec::new();
+        let mut cooled = Vec::new();
         while self.count > most
             && let Some(extent) = self.extents.pop_front()
         {
@@ -85,18 +113,27 @@ impl Warm {
                 if !self.pages.contains(page) {
                     continue;
                 }
-                let one = Extent::new(page, 1);
-                self.pages.remove(one);
+                self.pages.remove(Extent::new(page, 1));
                 self.count -= 1;
-                match cooled.last_mut() {
-                    _ if self.heads.contains(page) => {}
-                    Some(last) if last.end_page() == page => last.page_count += 1,
-                    _ => cooled.push(one),
+                if !self.heads.contains(page) {
+                    cooled.push(page);
                 }
             }
         }
-        cooled
+        runs(cooled)
     }
+}
+
+/// Extents of pages that follow each other.
+fn runs(pages: impl IntoIterator<Item = u64>) -> Vec<Extent> {
+    let mut runs: Vec<Extent> = Vec::new();
+    for page in pages {
+        match runs.last_mut() {
+            Some(last) if last.end_page() == page => last.page_count += 1,
+            _ => runs.push(Extent::new(page, 1)),
+        }
+    }
+    runs
 }
 
 #[cfg(test)]
@@ -127,6 +164,21 @@ mod tests {
         assert!(warm.has(Extent::new(14, 6)));
         assert_eq!(warm.cool(0), [Extent::new(15, 5)]);
         assert_eq!(warm.cool(0), []);
+    }
+
+    #[test]
+    fn what_was_not_taken_after_all_is_as_it_was() {
+        let mut warm = Warm::default();
+        warm.add(Extent::new(10, 4));
+        warm.add(Extent::new(16, 4));
+        let lifted = warm.lift(Extent::new(10, 8));
+        assert!(!warm.has(Extent::new(10, 1)) && warm.has(Extent::new(18, 2)));
+        warm.put_back(lifted);
+        assert!(warm.has(Extent::new(10, 4)) && warm.has(Extent::new(16, 4)));
+        let cooled = warm.cool(0);
+        assert_eq!(cooled.iter().map(|extent| extent.page_count).sum::<u64>(), 6);
+        assert!(cooled.iter().all(|extent| ![10, 16].contains(&extent.start_page)));
+        assert!(warm.is_empty());
     }
 
     #[test]

@@ -11,7 +11,12 @@
 //! churns [`TURNOVER`] times its size in any case. `KVB_CHURN_SCALE` gives it that many times as many
 //! keys.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
 
 #[path = "support/seed.rs"]
 mod seed;
@@ -34,7 +39,7 @@ const BOUND: f64 = 1.6;
 /// The same right after a compaction of everything.
 const BOUND_FULL: f64 = 1.15;
 /// Times that a case is tried.
-const ATTEMPTS: u64 = 6;
+const ATTEMPTS: u64 = 12;
 /// Live bytes from which on the bounds hold.
 const LEAST: u64 = 4 << 20;
 /// Bytes written per byte of the bucket before a case may end.

@@ -2,7 +2,12 @@
 //!
 //! What is derived is rebuilt; what was durable and is gone is an error that says where; nothing is ever a wrong value.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

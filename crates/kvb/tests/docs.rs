@@ -4,7 +4,12 @@
 //! of the worked example with the golden bucket. A structure in `src/format` that the page or this test does not know
 //! is a failure too.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
 
 #[path = "support/structures.rs"]
 mod structures;

@@ -6,7 +6,12 @@
 //! whole or not at all. A full disk is different: nothing was written, so the bucket goes on,
 //! deletes find room, and so does everything else once there is some.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
 
 #[path = "support/destroy.rs"]
 mod destroy;
@@ -803,7 +808,7 @@ fn a_full_disk_while_merges_are_due_with_background_threads() {
 
 /// On a full disk deletes find room, and compactions then give back what they hid, so that puts find room again. Each may
 /// be refused now and then, but whoever goes on deleting and compacting gets there. With threads that take room from each
-/// other all of it may end up where none can move; an eighth more disk then sets it going. Where free pages have lost their blocks, and in a tiny bucket of segments of
+/// other all of it may end up where none can move; an eighth more disk then sets it going. In a tiny bucket of segments of
 /// four pages each there may be no way on, but nothing is lost.
 fn compaction_on_full_disk(kind: Compact, background: bool, overlay_min: usize, is_tiny: bool) {
     for limit in KINDS {
@@ -828,7 +833,6 @@ fn compaction_on_disk_of(
         let (segment_max, capacity) =
             if is_tiny { (16 << 10, 1 << 20) } else { (128 << 10, 4 << 20) };
         let options = options.segment_bytes_max(segment_max);
-        let is_tiny = is_tiny || matches!(limit(0), Limit::Blocks(_));
         let mut full = Full::with_capacity(limit, options.clone(), capacity);
         let before = full.stored.len();
         let mut rescues = 0;

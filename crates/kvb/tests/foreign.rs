@@ -7,7 +7,12 @@
 //!
 //! `KVB_SEED=n` replays a failing seed. Python 3 and zstd are needed.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
 
 #[path = "support/anatomy.rs"]
 mod anatomy;

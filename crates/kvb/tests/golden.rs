@@ -10,7 +10,12 @@
 //! specification and not by this crate. Each vector must decode, encode to the same bytes, and be refused with any one
 //! bit flipped.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
 
 #[path = "support/destroy.rs"]
 mod destroy;

@@ -5,7 +5,12 @@
 //! and lets the index merge and segments be compacted all the time. So whoever reads must see all counters of one
 //! snapshot equal, and the round never going back.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
 
 #[path = "support/seed.rs"]
 mod seed;

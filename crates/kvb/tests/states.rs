@@ -7,7 +7,12 @@
 //! thread has seen already. Every commit puts [`CLOCK`]; so a scan, a snapshot and a lookup of many
 //! keys tell of which commit they are, and must show all keys as they were then.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
 
 #[path = "support/seed.rs"]
 mod seed;

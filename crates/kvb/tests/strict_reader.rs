@@ -23,10 +23,10 @@ use std::sync::Arc;
 
 use foreign::{from_hex, script, strict};
 use history::{Change, History, SECOND_NS, START_NS, live};
-use host::{Keep, ManualEnv, SimDisk, Trace};
+use host::{Keep, Limit, ManualEnv, SimDisk, Trace};
 use kvb::format::segment::SegmentHeader;
 use kvb::format::superblock::Superblock;
-use kvb::{Batch, Bucket, Compact, Durability, HashKind, Options};
+use kvb::{Batch, Bucket, Compact, Durability, Error, HashKind, Options};
 use rows::{Rows, difference};
 
 const COUNTER: &[u8] = b"commit number";
@@ -541,4 +541,48 @@ fn region_is_tiled_after_power_loss_anywhere() {
             hop_everywhere(&disk.trace(), 0, seed, &context);
         }
     }
+}
+
+/// The same on disks that are nearly full, where room that was taken past the high-water mark is given back because there is not enough
+/// of it. While this failed, such room was joined with what is free before the mark, and the way led beyond the mark that superblocks knew.
+#[test]
+fn region_is_tiled_where_large_batches_are_refused() {
+    let seed = seed::seed("tiled and full");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut refused = 0;
+    for _ in 0..24 {
+        let disk = SimDisk::new();
+        let env = Arc::new(ManualEnv::new(START_NS, seed));
+        let options = simulated_options();
+        let bucket = Bucket::create_on(Arc::new(disk.clone()), env, options).unwrap();
+        let created = disk.trace().len();
+        let mut put = |count: usize, len: usize| {
+            let mut batch = Batch::new();
+            for _ in 0..count {
+                let key = format!("key {}", random.u16(0..60)).into_bytes();
+                batch.put(&key, vec![random.u8(..); random.usize(0..len)]);
+            }
+            match bucket.commit_with(batch, Durability::Relaxed) {
+                Ok(()) => false,
+                Err(Error::NoSpace) => true,
+                Err(error) => panic!("{error}"),
+            }
+        };
+        for _ in 0..60 {
+            put(4, 600);
+        }
+        for round in 0..40 {
+            let room = fastrand::Rng::with_seed(seed ^ round).u64(0..40) * 4096;
+            disk.set_limit(Some(Limit::Blocks(disk.block_bytes() + room)));
+            refused += u64::from(put(30, 6000));
+            put(4, 600);
+            if bucket.compact(Compact::Auto).is_err() {
+                disk.set_capacity(None);
+            }
+        }
+        disk.set_capacity(None);
+        bucket.close().unwrap();
+        hop_everywhere(&disk.trace(), created, seed, "full");
+    }
+    assert!(refused > 50, "only {refused} were refused");
 }

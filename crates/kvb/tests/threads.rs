@@ -4,7 +4,12 @@
 //! What readers see can only be checked while writers are at work, so these tests run until the
 //! writers are done and fail if anything hangs.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
 
 #[path = "support/collide.rs"]
 mod collide;

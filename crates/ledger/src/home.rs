@@ -72,8 +72,13 @@ impl Home {
 
     /// The engine that its tables are in.
     pub fn kind(&self) -> Result<EngineKind, HomeError> {
-        let found = EngineKind::find(&self.path.join(DATABASE));
+        let found = self.find()?;
         found.ok_or_else(|| HomeError::Nothing(self.path.display().to_string()))
+    }
+
+    /// The same, or none if there are no tables.
+    fn find(&self) -> Result<Option<EngineKind>, HomeError> {
+        EngineKind::find(&self.path.join(DATABASE)).map_err(io("look for tables"))
     }
 
     /// Makes the directory if it is not there, and locks it.
@@ -107,7 +112,7 @@ impl Home {
         kind: EngineKind,
         tables: &'static [Table],
     ) -> Result<Box<dyn Engine>, HomeError> {
-        if self.kind().is_err() {
+        if self.find()?.is_none() {
             let unfinished = self.path.join(UNFINISHED);
             self.discard_unfinished(_lock)?;
             FileDir::make(&unfinished).map_err(io("make a directory"))?;
@@ -125,7 +130,7 @@ impl Home {
         kind: EngineKind,
         tables: &'static [Table],
     ) -> Result<Box<dyn Engine>, HomeError> {
-        if self.kind().is_ok() {
+        if self.find()?.is_some() {
             return Err(HomeError::NotEmpty(self.path.display().to_string()));
         }
         let unfinished = self.path.join(UNFINISHED);

@@ -1,5 +1,6 @@
 //! The engines that tables can be in.
 
+use std::io;
 use std::path::Path;
 
 use host::FileDir;
@@ -73,9 +74,14 @@ impl EngineKind {
         }
     }
 
-    /// The engine that has something in a directory.
-    pub fn find(directory: &Path) -> Option<EngineKind> {
-        EngineKind::ALL.iter().find(|kind| directory.join(kind.file()).exists()).copied()
+    /// The engine that has something in a directory. Whoever may not look there is told so: nothing found is no reason to begin anew then.
+    pub fn find(directory: &Path) -> io::Result<Option<EngineKind>> {
+        for kind in EngineKind::ALL {
+            if directory.join(kind.file()).try_exists()? {
+                return Ok(Some(*kind));
+            }
+        }
+        Ok(None)
     }
 
     /// Makes tables in a place where nothing is.

@@ -11,7 +11,7 @@ use ledger::{Engine, EngineKind, Home, HomeError, HomeLock};
 
 use crate::chain::Chain;
 use crate::error::Error;
-use crate::export::{self, Export};
+use crate::export::{Export, restore_on};
 use crate::genesis::Genesis;
 use crate::hash::Hash;
 use crate::manifest;
@@ -58,7 +58,8 @@ impl Datadir {
 
     /// The engine that the chain is in.
     pub fn engine_kind(&self) -> Result<EngineKind, Error> {
-        if let Some(kind) = EngineKind::find(&self.path.join(DATABASE)) {
+        let found = EngineKind::find(&self.path.join(DATABASE));
+        if let Some(kind) = found.map_err(Error::io("look for the database"))? {
             return Ok(kind);
         }
         self.check_no_manifest()?;
@@ -67,7 +68,7 @@ impl Datadir {
 
     /// A manifest without a database is what is left of a chain, and no place for a new one.
     fn check_no_manifest(&self) -> Result<(), Error> {
-        if self.path.join(manifest::NAME).exists() {
+        if self.is_there(manifest::NAME)? {
             let what = "there is a MANIFEST.json, and no database that this software knows";
             return Err(Error::Inconsistent(what.to_owned()));
         }
@@ -89,7 +90,7 @@ impl Datadir {
         make_dir(&self.path)?;
         let lock = self.lock()?;
         self.finish_import()?;
-        let is_new = !self.path.join(DATABASE).exists();
+        let is_new = !self.is_there(DATABASE)?;
         if is_new {
             self.check_no_manifest()?;
             // A database that is not whole never has the name.
@@ -193,14 +194,14 @@ impl Datadir {
         make_dir(&self.path)?;
         let _lock = self.lock()?;
         self.finish_import()?;
-        if self.path.join(manifest::NAME).exists() || self.path.join(DATABASE).exists() {
+        if self.is_there(manifest::NAME)? || self.is_there(DATABASE)? {
             return Err(Error::NotEmpty(self.path.display().to_string()));
         }
         let unfinished = self.make_unfinished()?;
         let engine = kind.create(&unfinished.join(kind.file()), ALL)?;
         // Order: the manifest goes last, and only then has the database its name.
         let home = FileDir::new(&unfinished);
-        let done = export::import(&*engine, &home, genesis, input, expected, progress)?;
+        let done = restore_on(&*engine, &home, genesis, input, expected, progress)?;
         drop(engine);
         FileDisk::rename(&unfinished, self.path.join(DATABASE))
             .map_err(Error::io("name the database"))?;
@@ -216,6 +217,11 @@ impl Datadir {
         let here = self.path.join(DATABASE).join(manifest::NAME);
         FileDisk::rename(here, self.path.join(manifest::NAME))
             .map_err(Error::io("name the manifest"))
+    }
+
+    /// True if there is something of this name. Whoever may not look is told so.
+    fn is_there(&self, name: &str) -> Result<bool, Error> {
+        self.path.join(name).try_exists().map_err(Error::io("look into the directory of the chain"))
     }
 
     /// True if the import of an export was cut off before its manifest had its place. Whoever writes next finishes it.
@@ -242,7 +248,7 @@ impl Datadir {
     }
 
     fn check_initialised(&self) -> Result<(), Error> {
-        if self.path.join(manifest::NAME).exists() {
+        if self.is_there(manifest::NAME)? {
             return Ok(());
         }
         if self.is_cut_off() {

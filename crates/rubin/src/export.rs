@@ -189,7 +189,7 @@ fn wrong(what: &str) -> Error {
 
 /// Puts an export into an engine that has nothing, and writes the manifest when all of it is there and its hashes hold. If
 /// `expected` is given, the set or the whole file must have that hash.
-pub(crate) fn import(
+pub fn restore_on(
     engine: &dyn Engine,
     home: &dyn Dir,
     genesis: &Genesis,

@@ -1,5 +1,7 @@
 //! Genesis: the first block of a chain, which is the chain's identity.
 
+#![allow(clippy::expect_used, reason = "a constant of this program, which a test decodes")]
+
 use crate::block::Block;
 use crate::hash::{Hash, from_hex};
 

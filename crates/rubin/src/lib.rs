@@ -61,7 +61,7 @@ pub use coins::{Before, Coins};
 pub use datadir::{Datadir, Open};
 pub use entry::UtxoEntry;
 pub use error::Error;
-pub use export::Export;
+pub use export::{Export, restore_on};
 pub use genesis::{Genesis, NoGenesis};
 pub use hash::{Hash, NotAHash, from_hex, to_hex};
 pub use header::Header;

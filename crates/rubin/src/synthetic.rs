@@ -1,5 +1,7 @@
 //! Made-up chains: blocks of coins that take no signature, for tests and measurements.
 
+#![allow(clippy::expect_used, reason = "blocks made here")]
+
 use ledger::Writer;
 
 use crate::block::{Block, merkle_root};

@@ -3,6 +3,7 @@
 mod bucket;
 mod csmt;
 mod excuse;
+mod indexer;
 mod ledger;
 mod misaka;
 mod refusal;
@@ -12,8 +13,13 @@ use crate::Trial;
 use ledger::On;
 
 /// All of them.
-pub const ALL: &[&dyn Trial] =
-    &[&bucket::BucketSystem, &On(rubin::Rubin), &On(csmt::Csmt), &On(misaka::Misaka)];
+pub const ALL: &[&dyn Trial] = &[
+    &bucket::BucketSystem,
+    &On(rubin::Rubin),
+    &On(csmt::Csmt),
+    &On(misaka::Misaka),
+    &On(indexer::Indexer),
+];
 
 /// The one of a name.
 pub fn find(name: &str) -> Option<&'static dyn Trial> {

@@ -66,3 +66,8 @@ fn sets_with_trees() {
 fn stores_of_misaka() {
     run_ledger("misaka");
 }
+
+#[test]
+fn indexes_of_misaka() {
+    run_ledger("indexer");
+}

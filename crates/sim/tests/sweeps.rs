@@ -14,7 +14,7 @@ use host::Fault;
 use sim::{Harm, Tally, Trial, find};
 
 /// Histories of each ledger.
-const SEEDS: u64 = 4;
+const SEEDS: u64 = 2;
 /// So many calls in a row that change nothing are behind the last one of a history.
 const QUIET: u64 = 60;
 /// Steps between two first losses of power.
@@ -57,7 +57,7 @@ fn fail_every_call(name: &str) {
 fn cut_every_recovery(name: &str) {
     let (system, first) = (system(name), seed::seed(name));
     let (mut cut, mut losses) = (0_u64, 0_u64);
-    for seed in (0..SEEDS / 2).map(|number| first.wrapping_add(number)) {
+    for seed in (0..SEEDS).map(|number| first.wrapping_add(number)) {
         for step in (0..).step_by(STRIDE) {
             let mut is_over = false;
             for again in 0.. {
@@ -95,6 +95,11 @@ fn every_call_of_a_misaka_store_fails() {
 }
 
 #[test]
+fn every_call_of_an_index_fails() {
+    fail_every_call("indexer");
+}
+
+#[test]
 fn every_recovery_of_a_rubin_chain_is_cut() {
     cut_every_recovery("rubin");
 }
@@ -107,4 +112,9 @@ fn every_recovery_of_a_set_with_its_tree_is_cut() {
 #[test]
 fn every_recovery_of_a_misaka_store_is_cut() {
     cut_every_recovery("misaka");
+}
+
+#[test]
+fn every_recovery_of_an_index_is_cut() {
+    cut_every_recovery("indexer");
 }

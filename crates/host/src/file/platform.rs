@@ -1,5 +1,7 @@
 //! What differs between operating systems: positioned reads and writes, allocation, punching.
 
+#![allow(clippy::expect_used, reason = "a part of a fixed buffer")]
+
 use std::fs::{File, OpenOptions};
 use std::io;
 

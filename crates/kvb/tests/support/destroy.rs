@@ -1,5 +1,6 @@
 //! Takes derived structures away from a file, so that the engine has to do without them.
 
+#![allow(clippy::expect_used, reason = "tests fail by panicking")]
 #![allow(dead_code, reason = "every test file uses a part of this")]
 
 use kvb::format::extension::{self, Extension};

@@ -4,6 +4,7 @@
 //! gone when it is mounted again. That needs root, loop devices and a `mkfs`; where one is missing the tests say so and
 //! pass. `KVB_POWER_CUTS=n` makes n cuts where a test makes a few.
 
+#![allow(clippy::expect_used, reason = "tests fail by panicking")]
 #![allow(dead_code, reason = "every test file uses a part of this")]
 #![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
 
@@ -19,7 +20,7 @@ pub(crate) struct Mounted {
 
 /// How often power is cut.
 pub(crate) fn cuts() -> usize {
-    std::env::var("KVB_POWER_CUTS").map_or(8, |text| text.parse().expect("a number of cuts"))
+    std::env::var("KVB_POWER_CUTS").map_or(32, |text| text.parse().expect("a number of cuts"))
 }
 
 impl Mounted {

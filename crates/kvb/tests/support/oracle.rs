@@ -1,6 +1,8 @@
 //! A model in another language, in a process of its own: `tests/oracle/drive.py` of the crate that is tested. A line of JSON goes in,
 //! and one comes out.
 
+#![allow(clippy::expect_used, reason = "tests fail by panicking")]
+
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 

@@ -9,6 +9,7 @@
 //! - Nothing above the superblock's `commit_seqno` counts. Per key the greatest seqno wins. Two records may share a seqno
 //!   only if they are the same, and one is marked as moved.
 
+#![allow(clippy::expect_used, reason = "tests fail by panicking")]
 #![allow(dead_code, reason = "every test file uses a part of this")]
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,6 @@
 //! A limit on how long something may take, so that a hang is a failure and not a stuck run.
 
+#![allow(clippy::expect_used, reason = "tests fail by panicking")]
 #![allow(dead_code, reason = "every test file uses a part of this")]
 
 use std::sync::mpsc;

@@ -4,12 +4,13 @@
 //! in several durable steps; then doing it again must end where it would have ended.
 
 use std::fmt::Debug;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use fastrand::Rng;
 use host::{Dir, Disk, Env, Fault, ManualEnv, MemoryDir, SimDir, SimDisk};
 use kvb::Options;
-use ledger::{Engine, KvbEngine, KvbReadOnly, MemoryEngine, Trouble};
+use ledger::{Engine, KvbEngine, KvbReadOnly, MemoryEngine, Snapshot, Table, Trouble};
 
 use super::excuse::Excuse;
 use super::refusal::Refusal;
@@ -60,8 +61,8 @@ pub(crate) trait Ledger: Send + Sync {
 
     fn rows(&self, store: &Self::Store) -> Checked<Rows>;
 
-    /// Deeds consist of several steps, each of them durable by itself.
-    fn has_steps(&self) -> bool {
+    /// The deed consists of several steps, each of them durable by itself.
+    fn has_steps(&self, _deed: &Self::Deed) -> bool {
         false
     }
 }
@@ -304,6 +305,13 @@ impl<'l, L: Ledger> Run<'l, L> {
         self.excuse.relieve();
     }
 
+    /// Somebody makes room on a full disk: what has to be done there would be refused again for ever.
+    fn make_room(&mut self) {
+        if self.excuse.limit.is_some() {
+            self.relieve();
+        }
+    }
+
     fn env(&self) -> Arc<dyn Env> {
         Arc::<ManualEnv>::clone(&self.env)
     }
@@ -432,9 +440,7 @@ impl<'l, L: Ledger> Run<'l, L> {
                 }
                 Err(refusal) if is_excused(&self.excuse, &refusal) => {
                     self.tally.count("recoveries cut off");
-                    if matches!(refusal, Refusal::Machine { is_full: true, .. }) {
-                        self.relieve();
-                    }
+                    self.make_room();
                 }
                 Err(refusal) => return Err(format!("cannot be opened: {}", refusal.said())),
             }
@@ -462,7 +468,7 @@ impl<'l, L: Ledger> Run<'l, L> {
             self.tally.count("deeds that were done after all");
             return Ok(());
         }
-        if !self.ledger.has_steps() {
+        if !self.ledger.has_steps(&deed) {
             return Err("rows are neither those before the deed nor those after it".to_owned());
         }
         self.tally.count("deeds that were half done");
@@ -470,12 +476,25 @@ impl<'l, L: Ledger> Run<'l, L> {
             Ok(()) => self.compare(),
             Err(refusal) if is_excused(&self.excuse, &refusal) => {
                 self.done.pop();
+                self.calm = calm(self.ledger, self.seed, &self.done)?;
                 self.doubtful = Some(deed);
+                self.make_room();
                 self.restart()
             }
             Err(refusal) => Err(format!("half done, and then: {}", refusal.said())),
         }
     }
+}
+
+/// All rows of a table.
+pub(crate) fn rows_of(snapshot: &dyn Snapshot, table: Table) -> Checked<Vec<(Vec<u8>, Vec<u8>)>> {
+    let rows = snapshot.scan(table, (Bound::Unbounded, Bound::Unbounded));
+    let mut found = Vec::new();
+    for row in rows.map_err(|error| error.to_string())? {
+        let (key, value) = row.map_err(|error| error.to_string())?;
+        found.push((key.into_owned(), value.into_owned()));
+    }
+    Ok(found)
 }
 
 /// Flips a bit somewhere in a file, where something was written, and tells in which byte.

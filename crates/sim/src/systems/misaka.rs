@@ -19,7 +19,7 @@ use crate::dice::one_of;
     reason = "shared with the tests of the crate"
 )]
 #[path = "../../../misaka/tests/support/chain.rs"]
-mod chain;
+pub(super) mod chain;
 
 /// Little, so that trees are written in several batches.
 const EFFORT: Effort = Effort { memory: 1 << 20, threads: 1, batch: 600 };

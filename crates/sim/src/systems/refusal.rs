@@ -47,4 +47,4 @@ macro_rules! refusals {
     };
 }
 
-refusals!(csmt::Error, misaka::Error, rubin::Error);
+refusals!(csmt::Error, misaka::Error, misaka_indexer::Error, rubin::Error);

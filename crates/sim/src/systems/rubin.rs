@@ -1,6 +1,5 @@
 //! A chain of RUBIN blocks, with its manifest.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -10,7 +9,7 @@ use rubin::Chain;
 use rubin::rules::Rules;
 use rubin::tables::{BLOCKS, HEIGHTS, UTXO};
 
-use super::ledger::{Ledger, Rows};
+use super::ledger::{Ledger, Rows, rows_of};
 use super::refusal::Refusal;
 
 #[allow(
@@ -79,20 +78,14 @@ impl Ledger for Rubin {
         let mut all = Rows::new();
         // What is known, and what is applied. Which side blocks were ever applied depends on where power failed.
         for table in [UTXO, BLOCKS, HEIGHTS] {
-            let rows = view.snapshot().scan(table, (Bound::Unbounded, Bound::Unbounded));
-            let mut found = Vec::new();
-            for row in rows.map_err(|error| error.to_string())? {
-                let (key, value) = row.map_err(|error| error.to_string())?;
-                found.push((key.into_owned(), value.into_owned()));
-            }
-            all.push(found);
+            all.push(rows_of(view.snapshot(), table)?);
         }
         let tip = chain.tip();
         all.push(vec![(tip.hash.as_bytes().to_vec(), tip.height.to_be_bytes().to_vec())]);
         Ok(all)
     }
 
-    fn has_steps(&self) -> bool {
+    fn has_steps(&self, _import: &Self::Deed) -> bool {
         true
     }
 }
