@@ -8,6 +8,10 @@ use misaka::{Checkpoint, Hash};
 use crate::error::Error;
 use crate::rows::{Holder, Summary, Tip, type_digest};
 
+/// What is wrong where a checkpoint does not go on from the newest version of an object.
+pub(crate) const NOT_THE_NEXT: &str =
+    "the newest version is not the one before the one that is written";
+
 /// A checkpoint that can be applied.
 pub(crate) struct Plan<'a> {
     pub(crate) summary: Summary,

@@ -264,6 +264,13 @@ fn the_largest_numbers_have_their_place() {
         index.load(&[Record { id, version: u64::MAX - 1, seq: 10_000, bytes }]).unwrap();
         let (seq, digest) = (u64::MAX - 1, before.header.digest());
         index.finish(Tip { seq, digest, base: Some(seq) }).unwrap();
+        // Versions that do not come next, one of them below all that is known.
+        for version in [1, u64::MAX - 1] {
+            let mut wrong = last.clone();
+            wrong.writes = vec![object(version, Owner::Immutable)];
+            let error = index.apply(&wrong).unwrap_err();
+            assert!(matches!(error, Error::Damaged { .. }) && error.asks_for_rebuild(), "{error}");
+        }
         index.apply(&last).unwrap();
         let held = index.owned(&Holder::Object([255; 32]), Page::first(9)).unwrap();
         assert_eq!(held, [Live { id, version: u64::MAX, seq: u64::MAX }]);

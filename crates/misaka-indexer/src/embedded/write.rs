@@ -11,7 +11,7 @@ use super::row::{Head, State, damaged, encode_summary, event_key, version_key};
 use super::{CHECKPOINTS, EVENTS, HEADS, HISTORY, META, OWNERS, TABLES, TRANSACTIONS, TYPES};
 use crate::error::Error;
 use crate::index::Step;
-use crate::plan::{Found, Plan, Stand, compare, stand};
+use crate::plan::{Found, NOT_THE_NEXT, Plan, Stand, compare, stand};
 use crate::rows::{EventKey, Record, Tip};
 
 /// Bytes of keys that are deleted together.
@@ -56,21 +56,21 @@ pub(super) fn apply(
     Ok(Step::Applied(plan.summary))
 }
 
-/// What is known of an object before a write: its first version, and under what it is found; nothing of a new one.
+/// What is known of an object before a write: its first version, and under what it is found; nothing of a new one. A feed that writes
+/// any other version than the next one would write over what is there, or leave a gap.
 fn before(
     snapshot: &dyn Snapshot,
     write: &Object<'_>,
 ) -> Result<Option<(u64, Option<Found>)>, Error> {
-    let Some(version) = write.version.checked_sub(1).filter(|version| *version > 0) else {
-        return Ok(None);
-    };
-    let head = Head::read(snapshot, &write.id)?.filter(|head| head.newest == version);
-    let wrong = "the newest version is not the one before the one that is written";
-    let head = head.ok_or_else(|| damaged(HEADS, &write.id.0, wrong))?;
-    let (_, _, row) = read::version(snapshot, &write.id, version)?;
+    let head = Head::read(snapshot, &write.id)?;
+    if head.map_or(0, |head| head.newest).checked_add(1) != Some(write.version) {
+        return Err(damaged(HEADS, &write.id.0, NOT_THE_NEXT));
+    }
+    let Some(Head { first, newest }) = head else { return Ok(None) };
+    let (_, _, row) = read::version(snapshot, &write.id, newest)?;
     let object = Object::decode(row.get(8..).unwrap_or(&[]))
-        .map_err(|_| damaged(HISTORY, &version_key(&write.id, version), "this is no object"))?;
-    Ok(Some((head.first, Found::of(&object))))
+        .map_err(|_| damaged(HISTORY, &version_key(&write.id, newest), "this is no object"))?;
+    Ok(Some((first, Found::of(&object))))
 }
 
 fn put_version(batch: &mut Batch, id: &Hash, version: u64, seq: u64, bytes: &[u8]) {

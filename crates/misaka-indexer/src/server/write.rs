@@ -11,7 +11,7 @@ use super::link::Link;
 use super::{Number, State, cannot, column, hash};
 use crate::error::Error;
 use crate::index::Step;
-use crate::plan::{Plan, Stand, compare, stand};
+use crate::plan::{NOT_THE_NEXT, Plan, Stand, compare, stand};
 use crate::rows::{Holder, Record, Summary, Tip, type_digest};
 
 /// Rows of one statement at most, and their bytes.
@@ -20,6 +20,8 @@ const TOGETHER_BYTES: usize = 1 << 20;
 
 const LOCK: &str = "SELECT generation, is_whole, tip_seq, tip_digest, base_seq FROM misaka_state WHERE one = 1 FOR UPDATE";
 const DIGEST: &str = "SELECT digest FROM misaka_checkpoints WHERE seq = $1";
+const NOT_NEXT: &str = "SELECT id FROM unnest($1::BYTEA[], $2::NUMERIC[]) AS written (id, version) WHERE version - 1 <> \
+     coalesce((SELECT max(known.version) FROM misaka_history AS known WHERE known.id = written.id), 0) LIMIT 1";
 const HISTORY: &str = "INSERT INTO misaka_history (id, version, seq, body) \
      SELECT * FROM unnest($1::BYTEA[], $2::NUMERIC[], $3::NUMERIC[], $4::BYTEA[])";
 const OBJECTS: &str = "INSERT INTO misaka_objects (id, version, seq, owner_kind, owner, type_digest) \
@@ -51,8 +53,8 @@ fn lock(transaction: &mut Transaction<'_>, text: &Statement) -> Result<State, Er
 
 /// Applies a checkpoint in a transaction.
 pub(super) fn apply(link: &mut Link, checkpoint: &Checkpoint) -> Result<Step, Error> {
-    let [locked, digest, transactions, events, summary, tip_text] =
-        link.prepare([LOCK, DIGEST, TRANSACTIONS, EVENTS, CHECKPOINT, TIP])?;
+    let [locked, digest, not_next, transactions, events, summary, tip_text] =
+        link.prepare([LOCK, DIGEST, NOT_NEXT, TRANSACTIONS, EVENTS, CHECKPOINT, TIP])?;
     let objects = ObjectTexts::prepare(link)?;
     let mut transaction = link.client.transaction().map_err(cannot("begin"))?;
     let tip = lock(&mut transaction, &locked)?.whole()?;
@@ -67,6 +69,7 @@ pub(super) fn apply(link: &mut Link, checkpoint: &Checkpoint) -> Result<Step, Er
     }
     let plan = Plan::of(checkpoint, tip)?;
     let seq = plan.summary.seq;
+    check_next(&mut transaction, &not_next, &plan)?;
     let writes: Vec<Version<'_>> =
         plan.writes.iter().map(|(object, bytes)| Version { object: *object, seq, bytes }).collect();
     objects.put_history(&mut transaction, &writes)?;
@@ -78,6 +81,25 @@ pub(super) fn apply(link: &mut Link, checkpoint: &Checkpoint) -> Result<Step, Er
     put_tip(&mut transaction, &tip_text, &plan.tip(tip))?;
     transaction.commit().map_err(cannot("commit"))?;
     Ok(Step::Applied(plan.summary))
+}
+
+/// Every object goes on from its newest version, or begins.
+fn check_next(
+    transaction: &mut Transaction<'_>,
+    text: &Statement,
+    plan: &Plan<'_>,
+) -> Result<(), Error> {
+    let firsts: Vec<&Object<'_>> = plan.changes().map(|(first, _)| first).collect();
+    for piece in firsts.chunks(TOGETHER) {
+        let ids: Vec<&[u8]> = piece.iter().map(|object| id_of(object)).collect();
+        let versions: Vec<Number> = piece.iter().map(|object| Number(object.version)).collect();
+        let row = transaction.query_opt(text, &[&ids, &versions]).map_err(cannot(WRITING))?;
+        if let Some(row) = row {
+            let key = misaka::hex(column(&row, 0)?);
+            return Err(Error::Damaged { table: "misaka_history", key, wrong: NOT_THE_NEXT });
+        }
+    }
+    Ok(())
 }
 
 /// A version that is written.
