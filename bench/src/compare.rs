@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use crate::engine;
+use crate::engines;
 use crate::group::Group;
 use crate::machine;
 use crate::record::KEY_LEN;
@@ -64,6 +65,7 @@ impl Comparison {
         }
         let config = json!({
             "machine": machine, "file_system": file_system, "rustc": machine::rustc(),
+            "commit": machine::commit(), "settings": engines::settings(plan.cache),
             "versions": machine::versions(), "cache": plan.cache, "keys": plan.keys,
             "value": plan.value, "rounds": self.rounds, "puts": plan.puts, "blocks": plan.blocks,
             "gets": plan.gets, "churn": plan.churn, "churn_batch": plan.churn_batch,

@@ -18,12 +18,14 @@ use crate::targets;
 /// What is shown of the growth: a table and a panel of the chart each.
 const GROWING: &[&str] = &[
     "load_sync_per_s",
+    "load_device",
     "block_per_s",
     "get_per_s",
     "miss_per_s",
     "reopen_clean_ms",
     "reopen_killed_ms",
     "anon_mb",
+    "disk_load_mb",
 ];
 
 /// Charts, by file name.
@@ -78,6 +80,11 @@ pub fn write(out: &Path, readme: Option<&Path>) -> Result<()> {
             let _ = writeln!(text, "![{file}]({file})\n");
         }
     }
+    let said = |config: &&Value| config["settings"].as_str().map(str::to_owned);
+    let configs = found.iter().flat_map(|(_, found)| found.configs());
+    if let Some(settings) = configs.collect::<Vec<_>>().iter().find_map(said) {
+        let _ = writeln!(text, "## Settings\n\n{settings}\n");
+    }
     let find = |name: &str| {
         let (_, found) = found.iter().find(|(suite, _)| suite.name == name)?;
         match found {
@@ -101,7 +108,9 @@ fn machines<'a>(configs: impl Iterator<Item = &'a Value>) -> Vec<String> {
         let machine = text("machine");
         let machine = machine.split_once(", load ").map_or(machine, |(machine, _)| machine);
         let (disk, rustc, versions) = (text("file_system"), text("rustc"), text("versions"));
-        let line = format!("Machine: {machine}; {disk}; {rustc}\n\nEngines: {versions}\n\n");
+        let made = config["commit"].as_str().map(|commit| format!("; commit {commit}"));
+        let made = made.unwrap_or_default();
+        let line = format!("Machine: {machine}; {disk}; {rustc}{made}\n\nEngines: {versions}\n\n");
         if !lines.contains(&line) {
             lines.push(line);
         }

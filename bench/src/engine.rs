@@ -96,6 +96,9 @@ pub trait Engine: Sized + Send + Sync {
     /// Whether somebody can wait until a commit is durable. If not, nothing is measured that does.
     const IS_DURABLE: bool = true;
 
+    /// What is set of it, for the report.
+    const SETTINGS: &'static str;
+
     /// A consistent view for one thread.
     type Reader<'a>: Reader
     where

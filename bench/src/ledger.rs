@@ -139,7 +139,7 @@ impl Rounds {
             .collect();
         let config = json!({
             "machine": machine, "file_system": file_system, "rustc": machine::rustc(),
-            "versions": machine::versions(), "cache": CACHE_BYTES, "rounds": self.rounds,
+            "commit": machine::commit(), "versions": machine::versions(), "cache": CACHE_BYTES, "rounds": self.rounds,
             "failures": failures, "took_s": begin.elapsed().as_secs_f64(),
         });
         Ok(json!({ "config": config, "results": results }))

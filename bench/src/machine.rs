@@ -214,6 +214,11 @@ pub fn rustc() -> &'static str {
     env!("RUSTC_VERSION")
 }
 
+/// The commit that this program was made of, with a mark if anything was changed behind it.
+pub fn commit() -> &'static str {
+    env!("GIT_COMMIT")
+}
+
 /// Versions of the engines: the crates as locked, the C libraries as they say themselves.
 pub fn versions() -> String {
     let lmdb = heed::lmdb_version();

@@ -45,7 +45,12 @@ pub const ALL: &[Suite] = &[
     stores(
         "churn",
         "Churn, and commits with work in the background",
-        Stores { workloads: &["churn", "put-latency", "mixed"], ..USUAL_STORES },
+        Stores {
+            rounds: 2,
+            workloads: &["churn", "put-latency", "mixed", "blocks"],
+            minutes: 17.0,
+            ..USUAL_STORES
+        },
     ),
     stores(
         "kib",

@@ -3,6 +3,7 @@
 //! Only the engine's work is on the clock: records and probes are made in chunks beforehand, and
 //! the checks of what was read cost the same for everyone.
 
+mod blocks;
 mod churn;
 mod cold;
 mod get;
@@ -11,6 +12,7 @@ mod limited;
 mod look;
 mod mixed;
 mod scan;
+mod writers;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -33,17 +35,6 @@ const GETS_MAX: usize = 1_000_000;
 /// Fresh records written before the kill: this part of the keys, but no more than the second.
 const FRESH_PART: usize = 5;
 const FRESH_MAX: usize = 200_000;
-/// Puts of each thread at least: fewer would measure how threads start.
-const PUTS_MIN: usize = 100;
-/// Threads that put at once.
-const WRITERS: [(usize, &str); 6] = [
-    (1, "writers1_per_s"),
-    (2, "writers2_per_s"),
-    (4, "writers4_per_s"),
-    (8, "writers8_per_s"),
-    (16, "writers16_per_s"),
-    (32, "writers32_per_s"),
-];
 /// Times that a store is opened after a clean close; the median counts.
 const REOPENS: usize = 5;
 /// Records looked up, off the clock, where a sample is enough.
@@ -67,7 +58,7 @@ pub const USUAL: &[&str] = &[
     "scan-reverse",
 ];
 /// Those that run only when they are chosen, because they take minutes.
-pub const LONG: &[&str] = &["churn", "put-latency", "mixed", "cold", "limited"];
+pub const LONG: &[&str] = &["churn", "put-latency", "mixed", "blocks", "cold", "limited"];
 
 /// What one process is to do.
 #[derive(Clone)]
@@ -81,7 +72,7 @@ pub struct Plan {
     /// Changes of the churn per key, and changes per commit.
     pub churn: usize,
     pub churn_batch: usize,
-    /// How long `put-latency` puts and `mixed` commits.
+    /// How long `put-latency` puts, `mixed` commits and `blocks` applies blocks, and three times how long a churn may take.
     pub seconds: u64,
     pub seed: u64,
     /// Bytes of a value.
@@ -123,9 +114,7 @@ impl Plan {
 
     /// Records that `measure` makes at most.
     fn records_max(&self) -> usize {
-        let writers: usize =
-            WRITERS.iter().map(|(threads, _)| threads * (self.puts / threads).max(PUTS_MIN)).sum();
-        self.keys + self.puts + writers + self.blocks * batch()
+        self.keys + self.puts + self.blocks * batch()
     }
 
     fn fresh(&self) -> usize {
@@ -158,7 +147,7 @@ type Group = (&'static str, &'static [&'static str], fn(&mut Run<'_>) -> Result<
 
 /// Runs all workloads of `plan` in an empty directory.
 pub fn measure<E: Engine>(plan: &Plan) -> Result<Outcome> {
-    let groups: [Group; 7] = [
+    let groups: [Group; 8] = [
         ("ledger", &["put", "writers", "block", "get", "get2", "miss", "reopen", "kill"], |run| {
             run.ledger::<E>()
         }),
@@ -166,10 +155,12 @@ pub fn measure<E: Engine>(plan: &Plan) -> Result<Outcome> {
         ("churn", &["churn"], |run| run.churn::<E>()),
         ("latency", &["put-latency"], |run| run.latency::<E>()),
         ("mixed", &["mixed"], |run| run.mixed::<E>()),
+        ("blocks", &["blocks"], |run| run.long_blocks::<E>()),
         ("cold", &["cold"], |run| run.cold::<E>()),
         ("limited", &["limited"], |run| run.limited::<E>()),
     ];
-    let is_possible = |name: &str| E::IS_DURABLE || !["churn", "latency", "mixed"].contains(&name);
+    let is_possible =
+        |name: &str| E::IS_DURABLE || !["churn", "latency", "mixed", "blocks"].contains(&name);
     let mut outcome = Outcome { measures: Measures::new(), failure: None };
     for (name, workloads, work) in groups {
         let is_load_alone = plan.workloads.is_empty() && name == "ledger";
@@ -324,49 +315,6 @@ impl<'a> Run<'a> {
         self.set("put_p10_us", times.at(0.10));
         self.set("put_p50_us", times.at(0.50));
         self.set("put_p99_us", times.at(0.99));
-        Ok(())
-    }
-
-    /// Durable puts of several threads, each of which waits for its own.
-    fn writers<E: Engine>(&mut self, engine: &E) -> Result<()> {
-        for (threads, name) in WRITERS {
-            self.plan.say(&format!("{threads} writers"));
-            let each = (self.plan.puts / threads).max(PUTS_MIN);
-            let parts: Vec<Vec<Record>> = (0..threads).map(|_| self.live.create(each)).collect();
-            let start = Instant::now();
-            let done: Result<Vec<()>> = std::thread::scope(|scope| {
-                let put = |records: &Vec<Record>| records.iter().try_for_each(|it| engine.put(it));
-                let all: Vec<_> = parts.iter().map(|part| scope.spawn(move || put(part))).collect();
-                all.into_iter().map(|writer| writer.join().expect("no panics")).collect()
-            });
-            done?;
-            self.set(name, (threads * each) as f64 / start.elapsed().as_secs_f64());
-        }
-        Ok(())
-    }
-
-    fn blocks<E: Engine>(&mut self, engine: &E) -> Result<()> {
-        self.plan.say("durable blocks");
-        let mut times = Vec::new();
-        let mut last_spent = Vec::new();
-        for _ in 0..self.plan.blocks {
-            let block = self.live.block(&mut self.rng, batch());
-            let start = Instant::now();
-            engine.apply(&block)?;
-            times.push(start.elapsed().as_secs_f64() * 1e3);
-            last_spent = block.spent;
-        }
-        let times = Times::new(times)?;
-        self.set("block_mean_ms", times.mean());
-        self.set("block_p50_ms", times.at(0.50));
-        self.set("block_p99_ms", times.at(0.99));
-        self.set("block_per_s", 1e3 / times.mean());
-
-        let mut reader = engine.reader()?;
-        for probe in last_spent {
-            let found = reader.get(&probe.key, |found| found.is_some())?;
-            ensure!(!found, "record {} was deleted and is still there", probe.index);
-        }
         Ok(())
     }
 

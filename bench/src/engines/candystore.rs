@@ -34,6 +34,7 @@ impl Candystore {
 }
 
 impl Engine for Candystore {
+    const SETTINGS: &'static str = "made for as many keys as come, a checkpoint every 64 MiB, compaction not held back; a flush ends each durable commit";
     const IS_ORDERED: bool = false;
 
     type Reader<'a> = CandystoreReader<'a>;

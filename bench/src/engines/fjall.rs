@@ -21,6 +21,8 @@ pub struct FjallReader<'a> {
 }
 
 impl Engine for Fjall {
+    const SETTINGS: &'static str =
+        "cache, no compression, values beside their keys; SyncData for every durable commit";
     type Reader<'a> = FjallReader<'a>;
 
     fn open(dir: &Path, _phase: Phase) -> Result<Self> {

@@ -187,6 +187,7 @@ fn restore(dir: &Path) -> Result<Option<(Table, u64)>> {
 }
 
 impl Engine for Floor {
+    const SETTINGS: &'static str = "an append log, a hash table in memory; no checks, no compaction, one sync a durable commit";
     const IS_ORDERED: bool = false;
 
     type Reader<'a> = FloorReader<'a>;

@@ -15,6 +15,7 @@ const BATCH_BYTES: usize = 320 << 10;
 /// How a bucket's durable commits wait for the disk.
 pub trait Wait: Send + std::marker::Sync {
     const DURABILITY: Durability;
+    const SETTINGS: &'static str;
 }
 
 pub struct SyncOnce;
@@ -22,10 +23,12 @@ pub struct Sync;
 
 impl Wait for SyncOnce {
     const DURABILITY: Durability = Durability::SyncOnce;
+    const SETTINGS: &'static str = "as it comes; Relaxed for the load, then SyncOnce";
 }
 
 impl Wait for Sync {
     const DURABILITY: Durability = Durability::Sync;
+    const SETTINGS: &'static str = "as it comes; Relaxed for the load, then Sync";
 }
 
 pub struct Kvb<W> {
@@ -38,6 +41,7 @@ pub struct KvbReader<'a> {
 }
 
 impl<W: Wait> Engine for Kvb<W> {
+    const SETTINGS: &'static str = W::SETTINGS;
     type Reader<'a>
         = KvbReader<'a>
     where

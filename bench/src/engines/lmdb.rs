@@ -28,6 +28,7 @@ pub struct LmdbReader<'a> {
 }
 
 impl Engine for Lmdb {
+    const SETTINGS: &'static str = "a map of 16 GiB; NO_SYNC and WRITE_MAP for the load, then a sync for every commit; gets through one transaction";
     type Reader<'a> = LmdbReader<'a>;
 
     fn open(dir: &Path, phase: Phase) -> Result<Self> {

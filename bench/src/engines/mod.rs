@@ -20,6 +20,8 @@ use crate::workload::{self, Outcome, Plan};
 /// An engine by name, with its two ways to run in a process of its own.
 pub struct Entry {
     pub name: &'static str,
+    /// What is set of it.
+    pub settings: &'static str,
     /// Runs all workloads.
     pub measure: fn(&Plan) -> Result<Outcome>,
     /// Loads fresh records into an existing store and waits to be killed.
@@ -58,6 +60,22 @@ pub fn find(name: &str) -> Result<&'static Entry> {
     found.ok_or_else(|| anyhow::anyhow!("unknown engine {name:?}"))
 }
 
+/// What is set of each engine, and how large the cache of each is.
+pub fn settings(cache: usize) -> String {
+    let each = ALL.iter().map(|entry| format!("- {}: {}", entry.name, entry.settings));
+    let each: Vec<String> = each.collect();
+    format!(
+        "Caches of {} MiB where an engine has one, unless a suite says otherwise.\n\n{}",
+        cache >> 20,
+        each.join("\n")
+    )
+}
+
 const fn entry<E: Engine>(name: &'static str) -> Entry {
-    Entry { name, measure: workload::measure::<E>, crash: workload::crash::<E> }
+    Entry {
+        name,
+        settings: E::SETTINGS,
+        measure: workload::measure::<E>,
+        crash: workload::crash::<E>,
+    }
 }

@@ -33,6 +33,8 @@ fn durable() -> WriteOptions {
 }
 
 impl Engine for RocksDb {
+    const SETTINGS: &'static str = "block cache, bloom filter of 10 bits, format 5, blocks of 4 KiB, index and filters in the cache with those of level 0 pinned, \
+         dynamic level bytes, 6 background jobs, bytes_per_sync of 1 MiB, no compression; the log without syncs for the load, then with";
     type Reader<'a> = RocksDbReader<'a>;
 
     fn open(dir: &Path, _phase: Phase) -> Result<Self> {

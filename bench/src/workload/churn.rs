@@ -3,7 +3,7 @@
 //! The number of live records stays the same, so what the store takes on the disk can be compared
 //! with what is live at any moment.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
@@ -19,6 +19,8 @@ use crate::times::Times;
 const DELETE_PERCENT: usize = 15;
 /// Bytes that a record of kvb takes besides its key and its value.
 const KVB_FRAME: usize = 48;
+/// A churn ends after so many times the plan's seconds, whatever it has come to: who is slow has shown by then how slow.
+const TIMES: u64 = 3;
 
 /// Changes, made one commit at a time, and what must be there after them.
 #[derive(Default)]
@@ -129,7 +131,7 @@ impl Run<'_> {
         self.plan.churn_batch * DELETE_PERCENT / 100
     }
 
-    /// So many commits; how long each took, in microseconds.
+    /// So many commits, or as many as there is time for; how long each took, in microseconds.
     fn change<E: Engine>(
         &mut self,
         engine: &E,
@@ -137,7 +139,11 @@ impl Run<'_> {
         times: &mut Vec<f64>,
         commits: usize,
     ) -> Result<()> {
+        let end = Instant::now() + Duration::from_secs(TIMES * self.plan.seconds);
         for _ in 0..commits {
+            if Instant::now() > end {
+                break;
+            }
             let change = self.next_change(changes);
             let start = Instant::now();
             engine.write(&change)?;

@@ -10,6 +10,7 @@ use fastrand::Rng;
 use super::Run;
 use super::churn::Changes;
 use crate::engine::{Engine, Reader};
+use crate::machine;
 use crate::record::Probe;
 use crate::times::Times;
 
@@ -26,6 +27,7 @@ impl Run<'_> {
         let rng = self.rng.fork();
         let mut changes = Changes::new(plan.keys, 0);
         let before = engine.space()?;
+        let raw_us = machine::raw_sync_us(&plan.dir)?;
         plan.say("durable commits and gets with work in the background");
         let is_over = AtomicBool::new(false);
         let (commits, gets) = std::thread::scope(|scope| {
@@ -36,6 +38,7 @@ impl Run<'_> {
         });
         self.set_mixed("commit", commits.context("commit")?)?;
         self.set_mixed("get", gets.context("get")?)?;
+        self.set("mixed_raw_us", (raw_us + machine::raw_sync_us(&plan.dir)?) / 2.0);
         self.set_background("mixed", before, engine.space()?);
         engine.close().context("close")
     }
