@@ -19,6 +19,8 @@
 //! assert_eq!(trace.image(trace.len(), Keep::All), b"later!");
 //! ```
 
+#![cfg_attr(not(test), deny(clippy::panic, clippy::string_slice, clippy::unreachable))]
+
 mod buffer;
 mod claim;
 mod crc;

@@ -60,7 +60,8 @@ pub enum Fault {
 pub enum Limit {
     /// A file of so many bytes, holes included.
     Length(u64),
-    /// So many bytes of blocks of 4 KiB. Holes take none, so a file may be longer, and writing to a hole may fail.
+    /// So many bytes of blocks of 4 KiB. Holes take none, so a file may be longer, and writing to a hole may fail. An allocation
+    /// that fails keeps the blocks that it got inside the file, as on ext4 and XFS.
     Blocks(u64),
 }
 
@@ -282,7 +283,10 @@ impl Simulated {
             Op::Allocate { offset, len } => {
                 let end = end_of(*offset, *len)?;
                 self.check_length(end)?;
-                self.take_blocks(*offset, *len)?;
+                if let Err(full) = self.take_blocks(*offset, *len) {
+                    self.take_some(*offset, *len);
+                    return Err(full);
+                }
                 if *len > 0 && end > self.live.len() {
                     self.live.set_len(end)?;
                 }
@@ -320,6 +324,19 @@ impl Simulated {
                 self.blocks.add(range);
                 Ok(())
             }
+        }
+    }
+
+    /// What is left of a full disk, for the first holes of a range.
+    fn take_some(&mut self, offset: u64, len: u64) {
+        let Some(Limit::Blocks(limit)) = self.limit else { return };
+        let inside = len.min(self.live.len().saturating_sub(offset));
+        for block in touched(offset, inside) {
+            let missing = self.blocks.missing(block..block + 1) * blocks::BLOCK;
+            if self.blocks.bytes() + missing > limit {
+                break;
+            }
+            self.blocks.add(block..block + 1);
         }
     }
 }

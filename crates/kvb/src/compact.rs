@@ -325,17 +325,29 @@ impl Core {
         }
     }
 
+    /// Gives compaction a place to begin in, if there is less than the most that could be had since anything was freed.
+    fn warm_place(&self, most: &mut Option<u64>) -> Result<()> {
+        let mut keeper = self.lock_keeper();
+        if most.is_some_and(|pages| keeper.warm_pages() >= pages) {
+            return Ok(());
+        }
+        match keeper.warm_place(self) {
+            Err(Error::NoSpace) => {}
+            warmed => warmed?,
+        }
+        *most = Some(keeper.warm_pages());
+        Ok(())
+    }
+
     fn compact_steps(&self, is_covered: bool) -> Result<Compaction> {
         let newest = self.lock_keeper().next_seg_id;
         let mut done = Compaction::default();
         // Segments that had more to move than is known, and too much for the disk.
         let mut too_full: HashSet<u64> = HashSet::new();
         let mut most = usize::MAX;
+        let mut warm_most = None;
         loop {
-            match self.lock_keeper().warm_place(self) {
-                Err(Error::NoSpace) => {}
-                warmed => warmed?,
-            }
+            self.warm_place(&mut warm_most)?;
             // On a full disk no merge counts what died.
             let mut choice = if is_covered { self.choice() } else { self.exact_choice()? };
             choice.candidates.retain(|one| {
@@ -364,7 +376,7 @@ impl Core {
                 }
                 round => round?,
             };
-            most = usize::MAX;
+            (most, warm_most) = (usize::MAX, None);
             done.add(&round);
             // What was taken from the reserve comes back to it.
             self.lock_keeper().tend(self)?;

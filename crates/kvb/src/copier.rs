@@ -18,7 +18,7 @@ use crate::format::record::{DELETE, ENC_RAW, ENC_ZSTD, RecordHeader};
 use crate::format::superblock::{FLAG_NO_DIRECTORY, FLAG_SIPHASH, FLAG_ZSTD};
 use crate::opened::Opened;
 use crate::options::{Compression, Durability, HashKind, Options};
-use crate::output::{ORIGIN_NONE, Output};
+use crate::output::{ORIGIN_NONE, Output, OutputPages};
 
 /// Largest segment written, in bytes.
 const OUTPUT_BYTES: u64 = 64 << 20;
@@ -210,6 +210,6 @@ impl Core {
         // Side data takes about an eighth of small records.
         let wanted = geometry.pages((bytes_ahead + bytes_ahead / 4 + (16 << 10)).min(OUTPUT_BYTES));
         self.is_moving.store(true, Ordering::Release);
-        self.begin_output(least.max(wanted), 0, false)
+        self.begin_output(OutputPages { wanted: least.max(wanted), least }, 0, false)
     }
 }

@@ -125,10 +125,12 @@ impl Supply {
         usize::from(!(deletes_only && self.starved))
     }
 
-    /// Takes one for compaction, but for the one for deletes.
-    pub(crate) fn lend(&mut self) -> Option<NamedExtent> {
+    /// Takes one of at least so many pages for compaction, but for the one for deletes.
+    pub(crate) fn lend(&mut self, least: u64) -> Option<NamedExtent> {
         self.drawn = true;
-        if self.reserve.len() > 1 { self.reserve.pop_back() } else { None }
+        let is_enough = |named: &NamedExtent| u64::from(named.page_count.get()) >= least;
+        let at = self.reserve.iter().skip(1).rposition(is_enough)?;
+        self.reserve.remove(at + 1)
     }
 
     /// Pages of segments that wait to be sealed.

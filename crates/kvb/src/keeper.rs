@@ -342,8 +342,7 @@ impl Keeper {
         let least = pages.max(OUTPUT_PAGES_MIN);
         let free = self.space.iter().map(|extent| extent.page_count);
         let places: u64 = free.chain([self.space.raw_pages()]).map(|count| count / least).sum();
-        // A merge takes what is kept for it, and leaves the image there is now behind.
-        let is_spared = self.image_spare.is_some() && self.image.extent.page_count >= least;
+        let is_spared = self.is_spared(least);
         if !is_spared && places < 2 {
             self.grow(core, self.space.raw_pages() + least)?;
         }
@@ -353,6 +352,12 @@ impl Keeper {
             return Err(error);
         }
         self.name(extent, NAMED_LOG)
+    }
+
+    /// True if compaction has a place of so many pages to begin in that nobody else takes: a merge takes what is kept for it, and
+    /// leaves the image there is now behind.
+    pub(crate) fn is_spared(&self, least: u64) -> bool {
+        self.image_spare.is_some() && self.image.extent.page_count >= least
     }
 
     /// Undoes adding a segment that no checkpoint has registered.

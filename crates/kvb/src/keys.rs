@@ -72,7 +72,8 @@ pub trait KeyProvider: Send + Sync {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Keyring {
-    keys: HashMap<u64, Key>,
+    // Each in a place of its own: a table that grows leaves copies of what was in it.
+    keys: HashMap<u64, Box<Key>>,
 }
 
 impl Keyring {
@@ -83,14 +84,14 @@ impl Keyring {
 
     /// Adds a key under an id.
     pub fn with(mut self, id: u64, key: Key) -> Keyring {
-        self.keys.insert(id, key);
+        self.keys.insert(id, Box::new(key));
         self
     }
 }
 
 impl KeyProvider for Keyring {
     fn key(&self, id: u64) -> io::Result<Option<Key>> {
-        Ok(self.keys.get(&id).cloned())
+        Ok(self.keys.get(&id).map(|key| Key::clone(key)))
     }
 
     fn ids(&self) -> Vec<u64> {

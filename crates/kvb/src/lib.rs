@@ -35,6 +35,8 @@
 //! The log is the truth: values are read where they were appended, through a mapping of the file. The index is an
 //! immutable hash table on disk plus recent changes in memory, and can always be rebuilt from the log.
 
+#![cfg_attr(not(test), deny(clippy::panic, clippy::string_slice, clippy::unreachable))]
+
 mod ahead;
 mod assemble;
 mod background;

@@ -33,6 +33,14 @@ const WARM_PART: u64 = 4;
 /// Origin of a record that was nowhere in this bucket.
 pub(crate) const ORIGIN_NONE: u64 = 0;
 
+/// How long an extent for an output is to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OutputPages {
+    pub(crate) wanted: u64,
+    /// What the next record needs.
+    pub(crate) least: u64,
+}
+
 /// A segment of moved records being written.
 #[derive(Debug)]
 pub(crate) struct Output {
@@ -46,10 +54,10 @@ pub(crate) struct Output {
 }
 
 impl Core {
-    /// Begins an output in an extent of at most so many pages, for records of which some may have expired.
+    /// Begins an output in an extent of as many pages as there are of those wanted, for records of which some may have expired.
     pub(crate) fn begin_output(
         &self,
-        pages: u64,
+        pages: OutputPages,
         expired_by: u64,
         may_borrow: bool,
     ) -> Result<Output> {
@@ -197,36 +205,44 @@ impl crate::keeper::Keeper {
         if missing > self.space.raw_pages() { self.grow(core, missing) } else { Ok(()) }
     }
 
-    /// So many pages, or fewer if those are in one place and have their blocks, and are worth an output. On a full disk any that have them.
-    fn warm_or(&self, pages: u64, is_full: bool) -> u64 {
-        let (most, least) = if is_full {
+    /// As many pages as are wanted, or fewer if those are in one place and have their blocks, and are worth an output. On a full disk any
+    /// that have them and take one record.
+    fn warm_or(&self, pages: OutputPages, is_full: bool) -> u64 {
+        let OutputPages { wanted, least } = pages;
+        let (most, worth) = if is_full {
             (self.warm_pages(), OUTPUT_PAGES_MIN)
         } else {
-            (self.warm_pages_below(), OUTPUT_PAGES_WARM.max(pages / WARM_PART))
+            (self.warm_pages_below(), OUTPUT_PAGES_WARM.max(wanted / WARM_PART))
         };
-        if most >= least { most.min(pages) } else { pages }
+        if most >= worth.max(least) { most.min(wanted) } else { wanted }
     }
 
     /// Gives the largest free place its blocks, if no other has nearly as many: where the disk is full an output begins in what has some.
     pub(crate) fn warm_place(&mut self, core: &Core) -> Result<()> {
         let free = self.space.iter().map(|extent| extent.page_count).max().unwrap_or(0);
         let most = free.max(self.space.raw_pages()).min(core.geometry().pages(OUTPUT_BYTES_MAX));
-        let is_place = most >= OUTPUT_PAGES_MIN && self.warm_pages() < most - most / 4;
-        if is_place { self.warm_up(core, most, OUTPUT_PAGES_MIN) } else { Ok(()) }
+        let warm = self.warm_pages();
+        let is_place = most >= OUTPUT_PAGES_MIN && warm < most - most / 4;
+        if is_place { self.warm_up(core, most, warm.max(OUTPUT_PAGES_MIN)) } else { Ok(()) }
     }
 
     /// Takes an extent for an output: one of so many pages, or what a full disk has left in one place, or what is kept for
     /// the next image or for the log, if it may.
-    fn name_output(&mut self, core: &Core, pages: u64, may_borrow: bool) -> Result<NamedExtent> {
-        let pages = self.warm_or(pages, may_borrow);
-        match self.name_extent(core, pages, NAMED_OUTPUT) {
+    pub(crate) fn name_output(
+        &mut self,
+        core: &Core,
+        pages: OutputPages,
+        may_borrow: bool,
+    ) -> Result<NamedExtent> {
+        let OutputPages { wanted, least } = pages;
+        match self.name_extent(core, self.warm_or(pages, may_borrow), NAMED_OUTPUT) {
             Err(Error::NoSpace) => {}
             result => return result,
         }
         let free = self.space.iter().map(|extent| extent.page_count).max().unwrap_or(0);
         let largest = free.max(self.space.raw_pages());
-        if largest >= OUTPUT_PAGES_MIN {
-            match self.name_extent(core, largest.min(pages), NAMED_OUTPUT) {
+        if largest >= least.max(OUTPUT_PAGES_MIN) {
+            match self.name_extent(core, largest.min(wanted), NAMED_OUTPUT) {
                 Err(Error::NoSpace) => {}
                 result => return result,
             }
@@ -234,10 +250,12 @@ impl crate::keeper::Keeper {
         if !may_borrow {
             return Err(Error::NoSpace);
         }
-        if let Some(spare) = self.spend_image_spare(core)? {
+        if self.image_spare.is_some_and(|spare| spare.page_count >= least)
+            && let Some(spare) = self.spend_image_spare(core)?
+        {
             return self.name(spare, NAMED_OUTPUT);
         }
-        let lent = core.lock_supply().lend().ok_or(Error::NoSpace)?;
+        let lent = core.lock_supply().lend(least).ok_or(Error::NoSpace)?;
         let named = self.named.iter_mut().find(|named| named.seg_id == lent.seg_id);
         let named = named.ok_or(Error::NoSpace)?;
         // By its old id an image would seem to know of it.

@@ -19,7 +19,7 @@ use crate::extent::Extent;
 use crate::format::free_map;
 use crate::format::segment::Kind;
 use crate::image::Image;
-use crate::keeper::Keeper;
+use crate::keeper::{Keeper, OUTPUT_PAGES_MIN};
 use crate::mount::named_extent;
 use crate::sealed::Sealed;
 use crate::segment::write_passive;
@@ -33,7 +33,7 @@ const TABLE_ENTRY_MAX: u64 = 96;
 /// Of the pages of segments, one in so many may be free and still have its block.
 const WARM_PART: u64 = 4;
 /// Blocks are taken and given back in steps of this many bytes, so that no commit waits long for the file's lock.
-const PUNCH_BYTES: u64 = 4 << 20;
+const PUNCH_BYTES: u64 = if cfg!(test) { 16 << 10 } else { 4 << 20 };
 
 /// Something a checkpoint stopped using.
 #[derive(Debug)]
@@ -66,13 +66,8 @@ impl Keeper {
             }
             let extent = self.space.take_raw(pages).ok_or(Error::NoSpace)?;
             self.warm.forget(extent);
-            if extent.end_page() > self.raw_warm_end
-                && let Err(error) = self.fill_holes(core, extent)
-            {
-                self.space.put_raw_back(extent);
-                // Some may have their blocks now.
-                self.is_raw_warm = true;
-                return Err(error);
+            if extent.end_page() > self.raw_warm_end {
+                self.fill_raw(core, extent)?;
             }
             // Any checkpoint may come before the caller writes there, and its walk must find the way.
             write_passive(&*core.disk, core.geometry(), Kind::Free, extent)?;
@@ -86,8 +81,9 @@ impl Keeper {
         // Order: what is being filled must not be given back meanwhile.
         let known = self.warm.lift(filled);
         if !is_warm && let Err(error) = self.fill_holes(core, filled) {
-            self.space.give_back(taken.extent);
+            let joined = self.space.give_back(taken.extent);
             self.warm.put_back(known);
+            self.give_up_filling(core, joined, filled, &error)?;
             return Err(error);
         }
         taken.rest.iter().for_each(|rest| self.warm.add_head(*rest));
@@ -130,19 +126,58 @@ impl Keeper {
 
     /// The same, of places below the high-water mark.
     pub(crate) fn warm_pages_below(&self) -> u64 {
-        self.space.iter().map(|extent| self.warm.count_first(extent)).max().unwrap_or(0)
+        let promised = |extent: Extent| {
+            let pages = self.warm.count_first(extent);
+            // Whoever takes less than all of it needs one more for the header of the rest.
+            if pages < extent.page_count { pages.saturating_sub(1) } else { pages }
+        };
+        self.space.iter().map(promised).max().unwrap_or(0)
+    }
+
+    /// The free place of which the most pages have their blocks, as far as they do.
+    fn warm_extent(&self) -> Extent {
+        let raw = self.space.high_water();
+        let raw_end = self.raw_warm_end.min(self.b_page).max(raw);
+        let first = |extent: Extent| Extent::new(extent.start_page, self.warm.count_first(extent));
+        let all = self.space.iter().map(first).chain([Extent::new(raw, raw_end - raw)]);
+        all.max_by_key(|extent| extent.page_count).unwrap_or(Extent::new(raw, 0))
     }
 
     /// Gives a free place its blocks, so that what counts as room is room: one of so many pages, or of fewer if the disk has no
-    /// more, down to the least.
+    /// more, down to the least. If it has less than that, the place that had the most gets its blocks again.
     pub(crate) fn warm_up(&mut self, core: &Core, mut pages: u64, least: u64) -> Result<()> {
+        let before = self.warm_extent();
         while self.warm_pages() < pages {
             match self.warm_up_all(core, pages) {
                 Err(Error::NoSpace) if pages > least => pages = least.max(pages - pages / 4),
+                Err(Error::NoSpace) => {
+                    return self.warm_again(core, before).and(Err(Error::NoSpace));
+                }
                 done => return done,
             }
         }
         Ok(())
+    }
+
+    /// Gives a place back the blocks that were given up for a longer one.
+    fn warm_again(&mut self, core: &Core, place: Extent) -> Result<()> {
+        if place.start_page == self.space.high_water() {
+            return self.warm_up_raw(core, place.page_count);
+        }
+        let known = self.warm.lift(place);
+        let filled = self.fill_holes(core, place);
+        self.warm.put_back(known);
+        match filled {
+            Err(error) => {
+                let joined = self.space.iter().find(|one| one.start_page == place.start_page);
+                self.give_up_filling(core, joined.unwrap_or(place), place, &error)?;
+                Err(error)
+            }
+            Ok(()) => {
+                self.warm.heat(place);
+                Ok(())
+            }
+        }
     }
 
     fn warm_up_all(&mut self, core: &Core, pages: u64) -> Result<()> {
@@ -156,11 +191,53 @@ impl Keeper {
         if self.space.raw_pages() < pages {
             self.grow(core, pages)?;
         }
+        self.warm_up_raw(core, pages)
+    }
+
+    fn warm_up_raw(&mut self, core: &Core, pages: u64) -> Result<()> {
         let extent = self.space.take_raw(pages).ok_or(Error::NoSpace)?;
-        let filled = self.fill_holes(core, extent);
+        self.fill_raw(core, extent)?;
         self.space.put_raw_back(extent);
         self.is_raw_warm = true;
-        filled.map(|()| self.raw_warm_end = extent.end_page().max(self.raw_warm_end))
+        self.raw_warm_end = extent.end_page().max(self.raw_warm_end);
+        Ok(())
+    }
+
+    /// Gives pages their blocks that were just taken from past the high-water mark. On a full disk they go back, and so do the blocks
+    /// they got.
+    fn fill_raw(&mut self, core: &Core, extent: Extent) -> Result<()> {
+        let filled = self.fill_holes(core, extent);
+        if let Err(error) = &filled {
+            self.space.put_raw_back(extent);
+            self.is_raw_warm = true;
+            if matches!(error, Error::NoSpace) {
+                let from = self.raw_warm_end.clamp(extent.start_page, extent.end_page());
+                give_blocks_back(core, Extent::new(from, extent.end_page() - from))?;
+            }
+        }
+        filled
+    }
+
+    /// Gives back the blocks that pages of a free extent got before the disk was full. Nobody else knows of them.
+    fn give_up_filling(
+        &mut self,
+        core: &Core,
+        free: Extent,
+        filled: Extent,
+        error: &Error,
+    ) -> Result<()> {
+        // Nothing is written behind a write that failed.
+        if !matches!(error, Error::NoSpace) {
+            return Ok(());
+        }
+        // Order: the way leads over headers inside if the extent was joined in memory only.
+        write_passive(&*core.disk, core.geometry(), Kind::Free, free)?;
+        let at = core.geometry().paddr(free.start_page);
+        core.disk.sync_range(at, 512).map_err(Error::io("sync a free extent"))?;
+        let from = filled.start_page.max(free.start_page + 1);
+        let behind = Extent::new(from, filled.end_page().saturating_sub(from));
+        let cold = self.warm.cold(behind);
+        cold.into_iter().try_for_each(|extent| give_blocks_back(core, extent))
     }
 
     /// Free pages have no blocks; whoever writes there must not find out that the disk is full.
@@ -225,13 +302,19 @@ impl Keeper {
     /// Takes blocks from the disk. If it is full, those of free pages go back first.
     fn reserve(&mut self, core: &Core, at: u64, len: u64, doing: &'static str) -> Result<()> {
         let reserved = match core.disk.allocate(at, len) {
-            Err(error) if is_full(&error) && (self.is_raw_warm || !self.warm.is_empty()) => {
+            Err(error) if is_full(&error) && self.has_warm() => {
                 self.cool(core, 0)?;
                 core.disk.allocate(at, len)
             }
             reserved => reserved,
         };
         reserved.map_err(no_space_or(doing))
+    }
+
+    /// True if free pages may have blocks.
+    fn has_warm(&self) -> bool {
+        let is_raw_warm = self.is_raw_warm || self.raw_warm_end > self.space.high_water();
+        is_raw_warm || !self.warm.is_empty()
     }
 
     /// Pages of a segment table that has so many segments more than now.
@@ -387,22 +470,29 @@ impl Keeper {
         for extent in self.warm.cool(most) {
             give_blocks_back(core, extent)?;
         }
-        if most == 0 { self.cool_raw(core) } else { Ok(()) }
+        if most == 0 { self.cool_raw(core, 0) } else { Ok(()) }
     }
 
-    /// Where records keep dying, a large step by which the file once grew is of no use: what is freed is used first.
+    /// Where records keep dying, a large step by which the file once grew is of no use: what is freed is used first. But compaction may
+    /// have no other place to begin in.
     pub(crate) fn cool_raw_if_idle(&mut self, core: &Core) -> Result<()> {
-        let is_idle = self.space.raw_pages() > 2 * self.next_segment_pages(core);
-        if is_idle && self.log_pages(core).1 { self.cool_raw(core) } else { Ok(()) }
+        let segment = self.next_segment_pages(core);
+        let is_idle = self.space.raw_pages() > 2 * segment && self.log_pages(core).1;
+        let least = segment.max(OUTPUT_PAGES_MIN);
+        let kept = if self.is_spared(least) { 0 } else { least };
+        if is_idle { self.cool_raw(core, kept) } else { Ok(()) }
     }
 
-    /// Gives the blocks of pages past the high-water mark back to the disk.
-    fn cool_raw(&mut self, core: &Core) -> Result<()> {
-        if !std::mem::take(&mut self.is_raw_warm) {
+    /// Gives the blocks of pages past the high-water mark back to the disk, but for so many pages.
+    fn cool_raw(&mut self, core: &Core, kept: u64) -> Result<()> {
+        let raw = self.space.high_water();
+        let from = self.raw_warm_end.clamp(raw, raw + kept.min(self.space.raw_pages()));
+        if !std::mem::take(&mut self.is_raw_warm) && self.raw_warm_end <= from {
             return Ok(());
         }
-        self.raw_warm_end = 0;
-        give_blocks_back(core, Extent::new(self.space.high_water(), self.space.raw_pages()))
+        // None: the mark may go back.
+        self.raw_warm_end = if from > raw { from } else { 0 };
+        give_blocks_back(core, Extent::new(from, raw + self.space.raw_pages() - from))
     }
 
     /// Makes sure that the free-space map has a page for every page of the file it must speak of.
@@ -454,3 +544,7 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
     )
 }
+
+#[cfg(test)]
+#[path = "room_full.rs"]
+mod full;

@@ -29,7 +29,7 @@ use crate::keeper::Kept;
 use crate::key_merge::{Head, KeyMerge};
 use crate::level::Level;
 use crate::opened::Opened;
-use crate::output::Output;
+use crate::output::{Output, OutputPages};
 use crate::overlay::Sight;
 use crate::sealed::Sealed;
 use crate::segment::sealed_page_count;
@@ -392,26 +392,26 @@ impl<'a> Round<'a> {
     }
 
     /// Pages for an output that takes what is still to come, as far as that fits one.
-    fn output_pages(&self, record_len: u64) -> u64 {
+    fn output_pages(&self, record_len: u64) -> OutputPages {
         let geometry = self.core.geometry();
         let style = self.core.fixed.style();
         // Side data takes about an eighth of small records, and never more than it took before.
         let ahead = geometry.pages(self.bytes_ahead + self.bytes_ahead / 4 + (64 << 10));
         let before: u64 = self.victims.iter().map(|one| one.extent().page_count).sum();
         let least = sealed_page_count(geometry, style, style.header_len() + record_len, 1);
-        ahead.min(before).min(geometry.pages(OUTPUT_BYTES_MAX)).max(least)
+        let wanted = ahead.min(before).min(geometry.pages(OUTPUT_BYTES_MAX)).max(least);
+        OutputPages { wanted, least }
     }
 
     /// Pages for a guard. Most of what goes there are tombstones.
-    fn guard_pages(&self, record_len: u64) -> u64 {
+    fn guard_pages(&self, record_len: u64) -> OutputPages {
         // Somebody may have forged them.
         let deletes = self.victims.iter().map(|one| one.entry.delete_bytes.get());
         let deletes = deletes.fold(0, u64::saturating_add).min(OUTPUT_BYTES_MAX);
         let geometry = self.core.geometry();
         let pages = geometry.pages(deletes + deletes / 4 + (64 << 10));
-        let style = self.core.fixed.style();
-        let least = sealed_page_count(geometry, style, style.header_len() + record_len, 1);
-        pages.min(self.output_pages(record_len)).max(least)
+        let OutputPages { wanted, least } = self.output_pages(record_len);
+        OutputPages { wanted: pages.min(wanted).max(least), least }
     }
 
     fn open_window(&mut self, record_len: u64) -> Result<()> {
@@ -422,7 +422,8 @@ impl<'a> Round<'a> {
             let _no_commits = core.lock_writer();
             core.is_moving.store(true, Ordering::Release);
         }
-        match core.begin_output(self.output_pages(record_len), self.expired_by, self.is_frugal) {
+        let pages = self.output_pages(record_len);
+        match core.begin_output(pages, self.expired_by, self.is_frugal) {
             Ok(output) => {
                 self.window = Some(Window { output, _moving: moving });
                 Ok(())

@@ -98,6 +98,19 @@ impl Warm {
         known.heads.iter().for_each(|head| self.heads.add(*head));
     }
 
+    /// All pages of a free extent have their blocks now.
+    pub(crate) fn heat(&mut self, extent: Extent) {
+        self.count += extent.page_count - self.count_in(extent);
+        self.pages.add(extent);
+        self.extents.push_back(extent);
+    }
+
+    /// Pages of an extent that are not warm. None of them has a header any more.
+    pub(crate) fn cold(&mut self, extent: Extent) -> Vec<Extent> {
+        self.heads.remove(extent);
+        runs((extent.start_page..extent.end_page()).filter(|page| !self.pages.contains(*page)))
+    }
+
     /// True if no page is warm.
     pub(crate) fn is_empty(&self) -> bool {
         self.count == 0

@@ -947,6 +947,81 @@ fn compaction_gives_room_back_on_a_full_disk_with_background_threads() {
     }
 }
 
+/// An output was begun in any place that had blocks, and the round ended where one record was too long for it, although what is kept for
+/// the next image or for the log would have done.
+#[test]
+fn compaction_moves_large_values_on_a_full_disk() {
+    let seed = seed::seed("compaction_moves_large_values_on_a_full_disk");
+    for limit in KINDS {
+        for kind in [Compact::Auto, Compact::Full, Compact::LowSpace] {
+            for round in 0..LARGE_ROUNDS {
+                move_large_values(limit, kind, seed ^ round);
+            }
+        }
+    }
+}
+
+const LARGE_ROUNDS: u64 = 6;
+
+fn move_large_values(limit: Kind, kind: Compact, seed: u64) {
+    let name = format!("{:?}, {kind:?}, seed {seed}", limit(0));
+    let mut rng = Rng::with_seed(seed);
+    let disk = SimDisk::with_region(Vec::new(), 64 << 20);
+    let env = Arc::new(ManualEnv::new(1 << 60, 5));
+    let options = options(Durability::SyncOnce).segment_bytes_max(512 << 10);
+    let shared = || Arc::new(disk.reopen());
+    let bucket = Bucket::create_on(shared(), env.clone(), options.clone()).unwrap();
+    disk.set_limit(Some(limit(8 << 20)));
+    let mut state = State::new();
+    let mut number = 0_u32;
+    let mut fill = |bucket: &Bucket, state: &mut State| {
+        let mut added = 0;
+        loop {
+            number += 1;
+            let value = vec![rng.u8(..); rng.usize(20 << 10..100 << 10)];
+            match bucket.put(key(number), &value) {
+                Ok(()) => {
+                    added += value.len();
+                    state.insert(key(number), value);
+                }
+                Err(Error::NoSpace) => return added,
+                Err(error) => panic!("{name}: {error:?}"),
+            }
+        }
+    };
+    assert!(fill(&bucket, &mut state) > 4 << 20);
+    let (mut all_deleted, mut all_added) = (0, 0);
+    // Everything at once takes blocks for copies before it finds that there are too few for all of them.
+    let is_sure = kind != Compact::Full;
+    for turn in 0..4 {
+        let mut deleted = 0;
+        for (at, key) in state.keys().cloned().collect::<Vec<_>>().into_iter().enumerate() {
+            if at % 2 == 0 {
+                deleted += state[&key].len();
+                assert!(bucket.delete(&key).unwrap(), "{name}, turn {turn}");
+                state.remove(&key);
+            }
+        }
+        let mut added = 0;
+        for _ in 0..2 {
+            let done = bucket.compact(kind);
+            assert!(matches!(done, Ok(_) | Err(Error::NoSpace)), "{name}, turn {turn}: {done:?}");
+            added += fill(&bucket, &mut state);
+        }
+        assert!(!is_sure || added > 0, "{name}, turn {turn}: {deleted} deleted");
+        assert!(scan_of(&bucket) == state, "{name}, turn {turn}");
+        (all_deleted, all_added) = (all_deleted + deleted, all_added + added);
+    }
+    // Now and then what is free is in pieces shorter than the next value.
+    assert!(
+        !is_sure || all_added > all_deleted / 2,
+        "{name}: {all_deleted} deleted, {all_added} added"
+    );
+    bucket.close().unwrap();
+    let bucket = Bucket::open_on(shared(), env, options).unwrap();
+    assert!(scan_of(&bucket) == state, "{name}: opened again");
+}
+
 /// Room comes back while the bucket is open: the writer that was refused goes on by itself.
 #[test]
 fn room_comes_back() {

@@ -129,5 +129,8 @@ pub fn decode(page: &[u8], stamp: Stamp, pageid: u64) -> Option<Vec<u64>> {
     let bits = (0_u64..)
         .zip(bitmap)
         .flat_map(|(at, byte)| (0..8).map(move |bit| (at * 8 + bit, byte >> bit & 1)));
-    Some(bits.filter(|(_, free)| *free == 1).map(|(at, _)| head.first_page.get() + at).collect())
+    // A page number that does not exist makes the whole page one that nobody wrote.
+    bits.filter(|(_, free)| *free == 1)
+        .map(|(at, _)| head.first_page.get().checked_add(at))
+        .collect()
 }
