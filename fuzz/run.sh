@@ -21,8 +21,23 @@ fi
 RUSTFLAGS=$(echo $flags) cargo build --release --locked --quiet --target "$host"
 bin=target/$host/release
 
+work=$(mktemp -d)
+# Files that targets make are in memory, where syncs cost nothing.
+TMPDIR=$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d -p "$work")
+export TMPDIR
+trap 'rm -rf "$work" "$TMPDIR"' EXIT
+
+# Longest inputs. A whole bucket is longer than anything else.
+longest() {
+    case $1 in
+    bytes) echo 1048576 ;;
+    *) echo 8192 ;;
+    esac
+}
+
 if [ "${1:-}" = show ]; then
-    exec "$bin/$2" "$3"
+    "$bin/$2" "$3"
+    exit
 fi
 seconds=${1:-10}
 shift || true
@@ -32,14 +47,12 @@ if [ ${#targets[@]} = 0 ]; then
 fi
 
 mkdir -p found
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 printf '%-14s %12s %9s %9s %8s %8s\n' target executions edges of "per s" corpus
 failed=0
 for target in "${targets[@]}"; do
     fresh=$work/$target
     mkdir -p "$fresh" "corpus/$target"
-    if ! "$bin/$target" "$fresh" "corpus/$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=1500 -max_len=8192 \
+    if ! "$bin/$target" "$fresh" "corpus/$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=1500 -max_len="$(longest "$target")" \
         -print_final_stats=1 -artifact_prefix="found/$target-" >"$work/log" 2>&1; then
         tail -40 "$work/log" >&2
         echo "$target: FOUND SOMETHING" >&2

@@ -7,6 +7,9 @@ use ledger::MemoryEngine;
 use libfuzzer_sys::fuzz_target;
 use misaka::{Checkpoint, Effort, Hash, Settings, Store};
 
+/// No threads for a few rows.
+const EFFORT: Effort = Effort { memory: 64 << 20, threads: 1, batch: 64 << 10 };
+
 fuzz_target!(|input: &[u8]| {
     let mut choices = Choices(input);
     let v2_at = match choices.byte() % 8 {
@@ -15,7 +18,7 @@ fuzz_target!(|input: &[u8]| {
     };
     let settings = Settings { event_retention: 2, window: 3, v2_at, ..Settings::default() };
     let engine = Box::new(MemoryEngine::new());
-    let store = Store::init(engine, settings, Effort::default()).unwrap();
+    let store = Store::init(engine, settings, EFFORT).unwrap();
     let (mut prev, mut seq) = (Hash::ZERO, 1_u64);
     let mut tries = 0;
     while choices.is_left() && tries < 16 {

@@ -1,8 +1,15 @@
 //! What several targets need: bytes taken as choices, buckets on disks in memory.
 
+pub mod changes;
+#[allow(unexpected_cfgs, reason = "there it belongs to a crate with features")]
+#[path = "../../crates/kvb/tests/support/forge.rs"]
+mod forge;
+pub mod shared;
+pub mod workplace;
+
 use std::sync::Arc;
 
-use host::{ManualEnv, SimDisk};
+use host::{Disk, ManualEnv, SimDisk};
 use kvb::{Batch, Bucket, Compact, Compression, Durability, Key, Keyring, Options, Reader};
 use misaka::format::checkpoint::{Header, tx_root};
 use misaka::format::object::{Object, Owner};
@@ -100,20 +107,33 @@ pub fn small_bucket(kind: usize) -> Vec<u8> {
     bytes
 }
 
+/// A file on a disk of little memory.
+pub fn disk_of(bytes: Vec<u8>) -> Arc<SimDisk> {
+    Arc::new(SimDisk::with_region(bytes, 4 << 20))
+}
+
 /// Does everything to a file that can be done to one. It may be refused; it must not panic, hang or take much memory.
 pub fn attack(image: Vec<u8>, kind: usize) {
-    let disk = || Arc::new(SimDisk::with_region(image.clone(), 4 << 20));
-    let _ = kvb::verify_on(disk(), env(), options(kind), &mut |_| {});
-    if let Ok(reader) = Reader::open_on_with(disk(), env(), options(kind)) {
+    let file = || disk_of(image.clone());
+    let none = || disk_of(Vec::new());
+    let _ = kvb::verify_on(file(), env(), options(kind), &mut |_| {});
+    if let Ok(reader) = Reader::open_on_with(file(), env(), options(kind)) {
+        let _ = reader.survey();
+        let _ = reader.stats();
         if let Ok(snapshot) = reader.snapshot() {
             let _ = snapshot.scan(b"").take(1000).count();
             let _ = snapshot.get(3_u32.to_be_bytes());
+            let _ = snapshot.backup_on(none(), env(), options(kind), &mut |_| {});
         }
-        for at in (0..image.len()).step_by(4096) {
+        // Ten looks or so: each begins at the superblocks.
+        for at in (0..image.len()).step_by(4096 * (image.len() / 40_000).max(1)) {
             let _ = reader.inspect(at as u64);
         }
+        let _ =
+            kvb::restore_on(&[file() as Arc<dyn Disk>], none(), env(), options(kind), &mut |_| {});
     }
-    if let Ok(bucket) = Bucket::open_on(disk(), env(), options(kind)) {
+    if let Ok(bucket) = Bucket::open_on(file(), env(), options(kind)) {
+        let _ = bucket.survey();
         let _ = bucket.scan(b"").take(1000).count();
         let _ = bucket.scan(b"").rev().take(1000).count();
         let keys: Vec<[u8; 4]> = (0..50_u32).map(u32::to_be_bytes).collect();
@@ -125,8 +145,7 @@ pub fn attack(image: Vec<u8>, kind: usize) {
         let _ = bucket.compact(Compact::Full);
         let _ = bucket.flush();
     }
-    let _ =
-        kvb::repair_on(disk(), Some(Arc::new(SimDisk::new())), env(), options(kind), &mut |_| {});
+    let _ = kvb::repair_on(file(), Some(none()), env(), options(kind), &mut |_| {});
 }
 
 /// A checkpoint with any contents behind another one. It has no root yet.

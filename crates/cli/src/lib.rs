@@ -9,6 +9,8 @@
 //!
 //! Data goes to standard output, words to standard error.
 
+#![cfg_attr(not(test), deny(clippy::panic, clippy::string_slice, clippy::unreachable))]
+
 mod bar;
 pub mod bucket;
 mod engine;

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
+#[path = "support/kills.rs"]
+mod kills;
 #[path = "support/run.rs"]
 mod run;
 
@@ -17,7 +19,7 @@ use fastrand::Rng;
 use ledger::MemoryEngine;
 use run::Place;
 
-/// Times that it is killed.
+/// Times that it is killed on its way through a chain; `KVB_KILLS=n` goes that way until it was killed n times.
 const KILLS: usize = 20;
 const BLOCKS: usize = 300;
 
@@ -68,11 +70,19 @@ fn blocks(model: &Store, rng: &mut Rng) -> (String, Vec<String>) {
 
 #[test]
 fn killed_again_and_again_it_loses_nothing() {
-    let place = Place::of(env!("CARGO_BIN_EXE_utxo-csmt"));
-    let model = store();
     let mut rng = Rng::with_seed(7);
-    let (lines, roots) = blocks(&model, &mut rng);
-    std::fs::write(place.file("blocks.jsonl"), &lines).unwrap();
+    let (lines, roots) = blocks(&store(), &mut rng);
+    let rounds = kills::rounds(KILLS);
+    for _ in 0..rounds {
+        kill_appliers(&lines, &roots, &mut rng);
+    }
+    eprintln!("killed {} times", rounds * KILLS);
+}
+
+/// Kills it while it applies these blocks, and lets it go on, until they are all there.
+fn kill_appliers(lines: &str, roots: &[String], rng: &mut Rng) {
+    let place = Place::of(env!("CARGO_BIN_EXE_utxo-csmt"));
+    std::fs::write(place.file("blocks.jsonl"), lines).unwrap();
     place.run(&["init", "--db", "db", "--path", "raw"]).ok();
     let lines: Vec<&str> = lines.split_inclusive('\n').collect();
     let mut there = 0;
@@ -103,7 +113,6 @@ fn killed_again_and_again_it_loses_nothing() {
         there = slot;
     }
     assert!(there > KILLS, "only {there} blocks are there");
-    eprintln!("killed {KILLS} times");
     place.run(&["apply", "--db", "db", "blocks.jsonl"]).ok();
     let root = place.run(&["root", "--db", "db"]).ok().text();
     assert_eq!(root.trim(), roots[BLOCKS - 1].split(' ').nth(1).unwrap());

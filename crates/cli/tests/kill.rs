@@ -1,6 +1,9 @@
-//! A node that is killed while it imports: what it acknowledged is there, and the next import goes on.
+//! A node that is killed while it imports: what it acknowledged is there, and the next import goes on. `KVB_KILLS=n` kills it n times.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
+
+#[path = "support/kills.rs"]
+mod kills;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -14,7 +17,7 @@ use rubin::synthetic as maker;
 use rubin::{Chain, Genesis, Hash, Outpoint, Transaction, to_hex};
 use serde_json::Value;
 
-/// Times that a node is killed.
+/// Times that a node is killed on its way through a chain.
 const KILLS: usize = 25;
 
 /// A chain of blocks that make coins and spend those of the block before, with short branches that are given up again.
@@ -56,10 +59,8 @@ fn facts(dir: &Path, args: &[&str]) -> Value {
 
 #[test]
 fn a_node_that_is_killed_again_and_again_loses_nothing() {
-    let dir = tempfile::tempdir().unwrap();
     let blocks = blocks(400);
     let lines: Vec<String> = blocks.iter().map(|block| to_hex(block)).collect();
-    std::fs::write(dir.path().join("blocks.hex"), lines.join("\n") + "\n").unwrap();
     // Heights after every block, by a node that nobody kills.
     let model = Chain::init(
         Box::new(MemoryEngine::new()),
@@ -73,7 +74,16 @@ fn a_node_that_is_killed_again_and_again_loses_nothing() {
         model.tip().height
     };
     let heights: Vec<u64> = blocks.iter().map(tip_after).collect();
+    let rounds = kills::rounds(KILLS);
+    let killed: usize =
+        (0..rounds).map(|_| kill_importers(&(lines.join("\n") + "\n"), &heights, &model)).sum();
+    eprintln!("killed {killed} times");
+}
 
+/// Kills imports of these blocks until they are all there, and gives how many were killed before their end.
+fn kill_importers(lines: &str, heights: &[u64], model: &Chain) -> usize {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("blocks.hex"), lines).unwrap();
     assert!(node(dir.path(), &["init"]).output().unwrap().status.success());
     let (mut killed, mut last) = (0, 0);
     for kill in 1..=KILLS {
@@ -83,7 +93,7 @@ fn a_node_that_is_killed_again_and_again_loses_nothing() {
             .spawn();
         let mut import = import.unwrap();
         // The further it came, the later: imports of blocks that are there already are acknowledged too.
-        let wait = blocks.len() * kill / (KILLS + 1);
+        let wait = heights.len() * kill / (KILLS + 1);
         let mut output = BufReader::new(import.stdout.take().unwrap()).lines();
         let mut acknowledged = output.by_ref().take(wait).count();
         killed += usize::from(import.try_wait().unwrap().is_none());
@@ -102,7 +112,6 @@ fn a_node_that_is_killed_again_and_again_loses_nothing() {
         last = height;
     }
     assert!(killed > KILLS / 2, "only {killed} were killed before their end");
-    eprintln!("killed {killed} times");
     let import = node(dir.path(), &["import", "blocks.hex"]).output().unwrap();
     assert!(import.status.success());
     let found = facts(dir.path(), &["utxo-set-hash"]);
@@ -112,4 +121,5 @@ fn a_node_that_is_killed_again_and_again_loses_nothing() {
     assert_eq!(found["utxo_count"], count);
     assert_eq!(found["utxo_set_hash_hex"], hash.to_string());
     assert!(node(dir.path(), &["verify"]).output().unwrap().status.success());
+    killed
 }

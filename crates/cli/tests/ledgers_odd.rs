@@ -9,6 +9,8 @@ mod build;
 mod misaka_chain;
 #[path = "support/run.rs"]
 mod run;
+#[path = "../../kvb/tests/support/touched.rs"]
+mod touched;
 
 use std::fmt::Write as _;
 use std::process::Stdio;
@@ -17,6 +19,7 @@ use std::time::{Duration, Instant};
 use misaka::Settings;
 use misaka_chain::{Chain, lines};
 use run::{Place, Ran};
+use touched::files;
 
 /// A pipe that nobody reads from.
 fn unread() -> Stdio {
@@ -308,4 +311,154 @@ fn what_a_checkpoint_digest_is_not_of_is_not_restored() {
     // In words it is said, too.
     let args = ["snapshot", "restore", "snap", "--db", "d", "--checkpoint-digest", &digest];
     assert!(place.run(&args).ok().err.contains("left out"));
+}
+
+const PROGRAMS: [(&str, &str, &[&[&str]]); 4] = [
+    (
+        "utxo-csmt",
+        env!("CARGO_BIN_EXE_utxo-csmt"),
+        &[
+            &["tip", "--db"],
+            &["verify", "--db"],
+            &["apply", "/dev/null", "--db"],
+            &["init", "--db"],
+        ],
+    ),
+    (
+        "misaka-node",
+        env!("CARGO_BIN_EXE_misaka-node"),
+        &[
+            &["tip", "--db"],
+            &["verify", "--db"],
+            &["apply", "/dev/null", "--db"],
+            &["init", "--db"],
+        ],
+    ),
+    (
+        "rubin-node",
+        env!("CARGO_BIN_EXE_rubin-node"),
+        &[&["tip", "--datadir"], &["verify", "--datadir"], &["import", "/dev/null", "--datadir"]],
+    ),
+    (
+        "misaka-indexer",
+        env!("CARGO_BIN_EXE_misaka-indexer"),
+        &[&["tip", "--index"], &["follow", "--db", "misaka-node", "--index"]],
+    ),
+];
+
+#[test]
+fn the_database_of_another_program_is_none() {
+    let place = Place::of(env!("CARGO_BIN_EXE_utxo-csmt"));
+    let run = |program: &str, args: &[&str]| -> Ran {
+        let mut command = std::process::Command::new(program);
+        command.args(args).current_dir(place.path()).stdin(Stdio::null()).output().unwrap().into()
+    };
+    let [csmt, misaka, rubin, indexer] = PROGRAMS.map(|(_, program, _)| program);
+    std::fs::write(place.file("blocks"), blocks(3)).unwrap();
+    run(csmt, &["init", "--db", "utxo-csmt", "--path", "raw"]).ok();
+    run(csmt, &["apply", "--db", "utxo-csmt", "blocks"]).ok();
+    let (checkpoints, _) = Chain::new(Settings::default()).grow(3, 3);
+    std::fs::write(place.file("checkpoints"), lines(&checkpoints)).unwrap();
+    run(misaka, &["init", "--db", "misaka-node"]).ok();
+    run(misaka, &["apply", "--db", "misaka-node", "checkpoints"]).ok();
+    run(rubin, &["init", "--datadir", "rubin-node"]).ok();
+    run(indexer, &["follow", "--db", "misaka-node", "--index", "misaka-indexer"]).ok();
+    for (owner, _, _) in PROGRAMS {
+        for (name, program, commands) in PROGRAMS.iter().filter(|(name, ..)| *name != owner) {
+            for command in *commands {
+                // A datadir keeps its rows further down: there is nothing in the way of others in it.
+                if owner == "rubin-node" && matches!(command[0], "init" | "follow") {
+                    continue;
+                }
+                let before = files(&place.file(owner));
+                let ran = run(program, &[command, &[owner][..]].concat());
+                let what = format!("{name} {command:?} on the database of {owner}: {}", ran.err);
+                assert_eq!(ran.code, 1, "{what}");
+                // What to do is said, too.
+                let said = ["there is no", "of another program"];
+                assert!(said.iter().any(|said| ran.err.contains(said)), "{what}");
+                assert!(ran.err.contains("hint: "), "{what}");
+                // Whoever wants to write opens the file for that, and leaves its rows alone.
+                if matches!(command[0], "tip" | "verify") {
+                    assert_eq!(files(&place.file(owner)), before, "{what}");
+                }
+            }
+        }
+    }
+    run(csmt, &["verify", "--db", "utxo-csmt"]).ok();
+    run(misaka, &["verify", "--db", "misaka-node"]).ok();
+}
+
+/// Puts an older copy of a database in the place of it.
+fn put_back(place: &Place, copy: &str) {
+    std::fs::remove_dir_all(place.file("db")).unwrap();
+    copy_all(&place.file(copy), &place.file("db"));
+}
+
+fn copy_all(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_all(&entry.path(), &target),
+            false => drop(std::fs::copy(entry.path(), target).unwrap()),
+        }
+    }
+}
+
+#[test]
+fn an_older_copy_of_a_set_is_the_set_as_it_was() {
+    let place = csmt();
+    let seen =
+        || (place.run(&["tip", "--db", "db"]).text(), place.run(&["root", "--db", "db"]).text());
+    std::fs::write(place.file("first"), blocks(3)).unwrap();
+    std::fs::write(place.file("all"), blocks(6)).unwrap();
+    place.run(&["apply", "--db", "db", "first"]).ok();
+    let first = seen();
+    copy_all(&place.file("db"), &place.file("copy"));
+    place.run(&["apply", "--db", "db", "all"]).ok();
+    let all = seen();
+    put_back(&place, "copy");
+    place.run(&["verify", "--db", "db"]).ok();
+    assert_eq!(seen(), first);
+    // A proof of what it has forgotten cannot be had, and what is missing comes again.
+    assert_eq!(place.run(&["prove", "--db", "db", "0000000000000005"]).code, 1);
+    assert_eq!(place.run(&["apply", "--db", "db", "all"]).ok().text().lines().count(), 3);
+    assert_eq!(seen(), all);
+    place.run(&["verify", "--db", "db"]).ok();
+}
+
+#[test]
+fn an_older_copy_of_a_validator_is_the_validator_as_it_was() {
+    let place = misaka_chain::place(&[]);
+    let (checkpoints, answers) = Chain::new(Settings::default()).grow(6, 3);
+    std::fs::write(place.file("first"), lines(&checkpoints[..3])).unwrap();
+    std::fs::write(place.file("all"), lines(&checkpoints)).unwrap();
+    std::fs::write(place.file("last"), lines(&checkpoints[5..])).unwrap();
+    place.run(&["apply", "--db", "db", "first"]).ok();
+    copy_all(&place.file("db"), &place.file("copy"));
+    place.run(&["apply", "--db", "db", "all"]).ok();
+    let (indexer, db) = (Place::of(env!("CARGO_BIN_EXE_misaka-indexer")), place.file("db"));
+    let follow = ["follow", "--index", "index", "--db", db.to_str().unwrap()];
+    indexer.run(&follow).ok();
+    let tip = || indexer.run(&["tip", "--index", "index"]).ok().text();
+    let ahead = tip();
+    put_back(&place, "copy");
+    place.run(&["verify", "--db", "db"]).ok();
+    let root = || place.run(&["state-root", "--full", "--db", "db"]).ok().text();
+    assert_eq!(root().trim(), answers[2].split(' ').nth(1).unwrap());
+    // Whoever goes on where it was is told what is missing.
+    let ran = place.run(&["apply", "--db", "db", "last"]);
+    assert_eq!(ran.code, 1, "{}", ran.text());
+    assert!(ran.err.contains("SEQ"), "{}", ran.err);
+    // An index that has more than its validator keeps it.
+    let ran = indexer.run(&follow);
+    assert!(ran.code == 0 || ran.err.contains("hint: "), "{}", ran.err);
+    assert_eq!(tip(), ahead);
+    place.run(&["apply", "--db", "db", "all"]).ok();
+    assert_eq!(root().trim(), answers[5].split(' ').nth(1).unwrap());
+    place.run(&["verify", "--db", "db"]).ok();
+    indexer.run(&follow).ok();
+    assert_eq!(tip(), ahead);
 }

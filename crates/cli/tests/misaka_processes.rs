@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
+#[path = "support/kills.rs"]
+mod kills;
 #[path = "support/misaka.rs"]
 mod misaka_chain;
 #[path = "support/run.rs"]
@@ -14,12 +16,12 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use fastrand::Rng;
-use misaka::Settings;
+use misaka::{Checkpoint, Settings};
 use misaka_chain::{Chain, MADE, binary, lines, place, trace_checkpoints};
 use run::Ran;
 use touched::files;
 
-/// Times that it is killed.
+/// Times that it is killed on its way through a chain; `KVB_KILLS=n` goes that way until it was killed n times.
 const KILLS: usize = 16;
 const CHECKPOINTS: usize = 160;
 /// Small windows, so that every checkpoint prunes; and v2 begins somewhere in the middle.
@@ -35,10 +37,18 @@ fn root_of(answer: &str) -> &str {
 
 #[test]
 fn killed_again_and_again_it_loses_nothing() {
-    let place = place(WINDOWS);
     let (checkpoints, answers) = Chain::new(settings()).grow(CHECKPOINTS, 12);
-    std::fs::write(place.file("all"), lines(&checkpoints)).unwrap();
-    let mut rng = Rng::with_seed(7);
+    let (mut rng, rounds) = (Rng::with_seed(7), kills::rounds(KILLS));
+    for _ in 0..rounds {
+        kill_appliers(&checkpoints, &answers, &mut rng);
+    }
+    eprintln!("killed {} times", rounds * KILLS);
+}
+
+/// Kills it while it applies these checkpoints, and lets it go on, until they are all there.
+fn kill_appliers(checkpoints: &[Checkpoint], answers: &[String], rng: &mut Rng) {
+    let place = place(WINDOWS);
+    std::fs::write(place.file("all"), lines(checkpoints)).unwrap();
     let mut there = 0;
     for _ in 0..KILLS {
         let mut apply = place.command(&["apply", "--quiet", "--db", "db", "-"]);
@@ -71,7 +81,6 @@ fn killed_again_and_again_it_loses_nothing() {
         there = seq;
     }
     assert!(there > KILLS / 2, "only {there} checkpoints are there");
-    eprintln!("killed {KILLS} times");
     // The same file from its beginning: what is too old to compare is passed over, because the newest one is in it.
     let ran = place.run(&["apply", "--quiet", "--db", "db", "all"]).ok();
     assert_eq!(ran.text().lines().collect::<Vec<_>>(), answers[there..]);

@@ -3,13 +3,15 @@
 //! Whatever happens, a block of which a line was printed is there afterwards, with the right root, and with the trouble
 //! gone the rest can be applied.
 //!
-//! `KVB_POWER_CUTS=n` makes n cuts for each program and file system, `KVB_FAULTS=n` lets n calls fail in each program.
+//! `KVB_POWER_CUTS=n` makes n cuts for each program and file system, `KVB_FAULTS=n` lets n calls fail in each program, and in some every one
+//! that they make.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
-#![allow(clippy::print_stdout, reason = "it says what it did, or why it was skipped")]
 
 #[path = "support/follower.rs"]
 mod follower;
+#[path = "support/job.rs"]
+mod job;
 #[path = "support/misaka.rs"]
 mod misaka_chain;
 #[path = "../../kvb/tests/support/mount.rs"]
@@ -22,8 +24,14 @@ use std::process::{Command, Stdio};
 
 use fastrand::Rng;
 use follower::Follower;
-use mount::{Mounted, cuts};
+use job::{Follow, Job, Load};
+use mount::{Mounted, cuts, skipped};
 use run::Ran;
+
+/// Pieces of work that are done on a full file system, if it has room for them.
+const PIECES_MAX: usize = 12;
+/// Calls that are made to fail.
+const CALLS: [&str; 6] = ["pwrite64", "fdatasync", "fsync", "ftruncate", "fallocate", "pread64"];
 
 /// Cuts the power under each program in turn.
 fn cut_power(kind: &str) {
@@ -52,7 +60,7 @@ fn cut_power(kind: &str) {
             );
             there = found;
         }
-        println!("{kind}: {} lost power {cuts} times, {there} blocks", node.name);
+        eprintln!("{kind}: {} lost power {cuts} times, {there} blocks", node.name);
         node.finish(place, there);
     }
 }
@@ -102,8 +110,39 @@ fn a_file_system_that_is_full_loses_nothing() {
             there = found;
         }
         assert!(refused > 0, "{} never ran out of room", node.name);
-        println!("{} ran out of room {refused} times, {there} blocks", node.name);
+        eprintln!("{} ran out of room {refused} times, {there} blocks", node.name);
         node.finish(place, there);
+    }
+}
+
+#[test]
+fn a_file_system_that_is_full_loses_no_piece_of_work() {
+    let jobs: [&mut dyn Job; 2] = [&mut Load::new(), &mut Follow::new()];
+    for job in jobs {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(mounted) = Mounted::of_size("ext4", dir.path(), "64M") else { return };
+        let place = mounted.point();
+        let mut refused = 0;
+        for leave in [0, 100 << 10, 1 << 20, 3 << 20] {
+            // Until nothing that was set aside is left.
+            for piece in 0..PIECES_MAX {
+                if piece == 0 {
+                    fill_up(place, leave);
+                }
+                let ran: Ran = job.next(place).output().unwrap().into();
+                job.check(place, ran.code == 0, "full");
+                if ran.code != 0 {
+                    let err = ran.err.to_lowercase();
+                    assert!(err.contains("space") || err.contains("full"), "{}: {err}", job.name());
+                    refused += 1;
+                    break;
+                }
+            }
+            std::fs::remove_file(place.join("filler")).unwrap();
+            job.finish(place);
+        }
+        assert!(refused > 0, "{} never ran out of room", job.name());
+        eprintln!("{} ran out of room {refused} times", job.name());
     }
 }
 
@@ -111,19 +150,33 @@ fn a_file_system_that_is_full_loses_nothing() {
 fn with_fault(node: &Follower, dir: &Path, inject: &str, from: usize, to: usize) -> Ran {
     let input = dir.join("input");
     std::fs::write(&input, node.input(from, to)).unwrap();
-    let inner = node.command(dir, node.apply_args());
+    let mut command =
+        traced(&node.command(dir, node.apply_args()), dir, "all", inject, Path::new("/dev/null"));
+    command.stdin(std::fs::File::open(&input).unwrap()).output().unwrap().into()
+}
+
+/// The same command with a call of the system failing, and a log of such calls.
+fn traced(inner: &Command, dir: &Path, calls: &str, inject: &str, log: &Path) -> Command {
     let mut command = Command::new("strace");
-    command.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=all", "-e", inject]);
+    command.args(["-f", "-qq", "-e", &format!("trace={calls}"), "-e", inject, "-o"]).arg(log);
     command.arg(inner.get_program()).args(inner.get_args()).current_dir(dir);
-    command.stdin(std::fs::File::open(&input).unwrap());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap().into()
+    command.env_remove("KVB_KEY").stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn can_trace() -> bool {
+    let probe = Command::new("strace").args(["-qq", "-o", "/dev/null", "true"]).status();
+    let is_traced = probe.is_ok_and(|status| status.success());
+    if !is_traced {
+        skipped("no strace here, or it may not trace");
+    }
+    is_traced
 }
 
 #[test]
 fn calls_that_fail_lose_nothing() {
-    let probe = Command::new("strace").args(["-qq", "-o", "/dev/null", "true"]).status();
-    if !probe.is_ok_and(|status| status.success()) {
-        println!("skipped: no strace here, or it may not trace");
+    if !can_trace() {
         return;
     }
     let faults = std::env::var("KVB_FAULTS").map_or(24, |text| text.parse().unwrap());
@@ -139,8 +192,7 @@ fn calls_that_fail_lose_nothing() {
                 node.init(dir.path());
                 there = 0;
             }
-            let calls = ["pwrite64", "fdatasync", "fsync", "ftruncate", "fallocate", "pread64"];
-            let call = calls[rng.usize(..calls.len())];
+            let call = CALLS[rng.usize(..CALLS.len())];
             let error = if rng.bool() { "EIO" } else { "ENOSPC" };
             let on = if rng.bool() { "+" } else { "" };
             let inject = format!("inject={call}:error={error}:when={}{on}", rng.u32(1..16));
@@ -162,8 +214,44 @@ fn calls_that_fail_lose_nothing() {
             );
             there = found;
         }
-        println!("{}: {failed} of {faults} runs failed", node.name);
+        eprintln!("{}: {failed} of {faults} runs failed", node.name);
         assert!(failed > faults / 8, "{}: only {failed} of {faults} runs failed", node.name);
         node.finish(dir.path(), there);
     }
+}
+
+/// Lets the first call of a kind fail, the second, and so on, until no run has so many.
+fn fail_each(job: &mut dyn Job, stride: usize) {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("log");
+    let (mut failed, mut runs) = (0, 0);
+    for call in CALLS {
+        for number in (1_usize..).step_by(stride) {
+            let error = if number.is_multiple_of(2) { "EIO" } else { "ENOSPC" };
+            let inject = format!("inject={call}:error={error}:when={number}");
+            let mut command = traced(&job.next(dir.path()), dir.path(), call, &inject, &log);
+            let ran: Ran = command.output().unwrap().into();
+            // With 127, it was the loader's call.
+            assert!(matches!(ran.code, 0 | 1 | 127), "{}, {inject}: {}", job.name(), ran.err);
+            job.check(dir.path(), ran.code == 0, &inject);
+            if !std::fs::read_to_string(&log).unwrap().contains("(INJECTED)") {
+                break;
+            }
+            runs += 1;
+            failed += usize::from(ran.code != 0);
+        }
+    }
+    eprintln!("{}: {failed} of {runs} runs failed", job.name());
+    assert!(failed > 8, "{}: only {failed} of {runs} runs failed", job.name());
+    job.finish(dir.path());
+}
+
+#[test]
+fn no_call_that_fails_loses_a_piece_of_work() {
+    if !can_trace() {
+        return;
+    }
+    let stride = if std::env::var_os("KVB_FAULTS").is_some() { 1 } else { 3 };
+    fail_each(&mut Load::new(), stride);
+    fail_each(&mut Follow::new(), stride);
 }

@@ -28,6 +28,7 @@
 //! ```
 
 #![cfg_attr(not(feature = "store"), no_std)]
+#![cfg_attr(not(test), deny(clippy::panic, clippy::string_slice, clippy::unreachable))]
 
 extern crate alloc;
 

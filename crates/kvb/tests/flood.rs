@@ -4,6 +4,8 @@
 //! Two attacks on an unkeyed hash. In the first all keys have one hash. In the second every key has
 //! a hash of its own, but all of them share their low bits, so that they all belong to one slot of
 //! the index, in the worst case its last.
+//!
+//! And the group of keys of one hash is made larger and larger: what an operation in it costs grows with its logarithm.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
@@ -266,4 +268,86 @@ fn one_last_slot_in_a_roomy_overlay() {
 #[test]
 fn a_keyed_hash_does_not_notice() {
     flood("a_keyed_hash_does_not_notice", one_hash, tight().hash(HashKind::SipHash));
+}
+
+/// Sizes of groups of one hash.
+const GROUPS: [u64; 3] = [1_000, 8_000, 64_000];
+/// How much longer anything may take in the largest group than in the smallest, which is 64 times smaller.
+const GROWTH: u32 = 4;
+/// Keys of each group that something is done to.
+const SAMPLE: u64 = 300;
+/// Only the least time that the same ever took counts: the machine may be busy, and a merge may be due.
+const TRIES: usize = 9;
+/// Times of a single operation shorter than this are not compared.
+const BLINK: Duration = Duration::from_micros(40);
+
+/// What is done to one key of a group of so many.
+type Deed = fn(&Bucket, u64, u64);
+
+fn get(bucket: &Bucket, index: u64, _: u64) {
+    assert!(bucket.get(one_hash(index)).unwrap().is_some());
+}
+
+fn get_of_none(bucket: &Bucket, index: u64, count: u64) {
+    assert!(bucket.get(one_hash(index + count)).unwrap().is_none());
+}
+
+fn put(bucket: &Bucket, index: u64, _: u64) {
+    bucket.put(one_hash(index), value(index, 2)).unwrap();
+}
+
+fn delete_and_put(bucket: &Bucket, index: u64, _: u64) {
+    assert!(bucket.delete(one_hash(index)).unwrap());
+    bucket.put(one_hash(index), value(index, 3)).unwrap();
+}
+
+/// The mean and the longest of the least times, for each group.
+fn least(groups: &[(u64, Bucket)], deed: Deed) -> Vec<(Duration, Duration)> {
+    let mut least = vec![vec![Duration::MAX; usize::try_from(SAMPLE).unwrap()]; groups.len()];
+    for _ in 0..TRIES {
+        for ((count, bucket), least) in groups.iter().zip(&mut least) {
+            for (at, least) in (0..).zip(least) {
+                let start = Instant::now();
+                deed(bucket, at * count / SAMPLE, *count);
+                *least = start.elapsed().min(*least);
+            }
+        }
+    }
+    let means =
+        least.iter().map(|all| all.iter().sum::<Duration>() / u32::try_from(SAMPLE).unwrap());
+    means.zip(&least).map(|(mean, all)| (mean, *all.iter().max().unwrap())).collect()
+}
+
+fn compare_groups(groups: &[(u64, Bucket)], place: &str) {
+    let deeds: [(&str, Deed); 4] = [
+        ("get", get),
+        ("get of none", get_of_none),
+        ("put", put),
+        ("delete and put", delete_and_put),
+    ];
+    for (name, deed) in deeds {
+        let times = least(groups, deed);
+        eprintln!("{place}, {name}: {times:?}");
+        let ((mean, longest), (mean_of_many, longest_of_many)) = (times[0], times[2]);
+        let what = format!("{place}, {name}: mean and longest for {GROUPS:?}: {times:?}");
+        assert!(mean_of_many <= mean * GROWTH, "{what}");
+        assert!(longest_of_many <= longest.max(BLINK) * GROWTH, "{what}");
+    }
+}
+
+/// Searching all of a group would take 64 times as long in the largest.
+#[test]
+fn what_a_group_of_one_hash_costs_grows_with_its_logarithm() {
+    collide::check();
+    watch::within(LIMIT, "what_a_group_of_one_hash_costs_grows_with_its_logarithm", || {
+        let groups = GROUPS.map(|count| {
+            let disk = Arc::new(MemoryDisk::with_capacity(1 << 30));
+            let bucket = Bucket::create_on(disk, Arc::new(SystemEnv), roomy()).unwrap();
+            commit(&bucket, 0..count, |batch, index| batch.put(one_hash(index), value(index, 1)));
+            (count, bucket)
+        });
+        compare_groups(&groups, "overlay");
+        groups.iter().for_each(|(_, bucket)| bucket.flush().unwrap());
+        compare_groups(&groups, "image");
+    });
 }

@@ -21,11 +21,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forge::{PAGE, repair_header, repair_meta, repair_page, repair_record, segments};
+use forge::{
+    PAGE, repair_header, repair_index_page, repair_meta, repair_page, repair_record, segments,
+};
 use host::{ManualEnv, SimDisk};
 use kvb::format::extension::{self, Extension};
 use kvb::format::journal::JournalEntry;
 use kvb::format::record::RecordHeader;
+use kvb::format::roster::{NamedExtent, RosterHead};
 use kvb::format::segment::{Kind, SegmentHeader};
 use kvb::format::superblock::Superblock;
 use kvb::format::{crc, meta, roster};
@@ -188,6 +191,24 @@ fn structures(file: &[u8]) -> Vec<Structure> {
             add(RECORD, header, Box::new(move |file| repair_record(file, &record)));
         }
     }
+    let superblock = Superblock::decode(file).unwrap();
+    let at = |page: zerocopy::little_endian::U64| usize::try_from(page.get()).unwrap() * PAGE;
+    let map = at(superblock.fsm_start_page);
+    let seal_map: fn(&mut [u8], usize) = |file, at| {
+        let sum = crc(&file[at..at + PAGE - 4]);
+        file[at + PAGE - 4..at + PAGE].copy_from_slice(&sum.to_le_bytes());
+    };
+    // Head, the first pages of the bitmap, the list behind it.
+    for bytes in [0..48 + 16, 48 + PAGE / 4 * 3..48 + PAGE / 4 * 3 + 32] {
+        let bytes = map + bytes.start..map + bytes.end;
+        add("free-space map", bytes, Box::new(move |file| seal_map(file, map)));
+    }
+    let index = at(superblock.index_region_start_page);
+    let used = (0..128).find(|slot| file[index + 28 + slot * 16] != 0).unwrap();
+    for bytes in [0..28, 28 + used * 16..28 + used * 16 + 32] {
+        let bytes = index + bytes.start..index + bytes.end;
+        add("index page", bytes, Box::new(move |file| repair_index_page(file, index)));
+    }
     for page in 1..file.len() / PAGE - 1 {
         let start = page * PAGE;
         let Some(header) = SegmentHeader::decode(&file[start..]) else { continue };
@@ -218,6 +239,11 @@ fn numbers_at_every_edge() {
     let first = u64::try_from(segments(&file)[0].start).unwrap();
     let mut tried = 0_u64;
     for structure in structures(&file) {
+        let mut mended = file.clone();
+        (structure.repair)(&mut mended);
+        // A superblock's page also gets those of structures that are not in it.
+        let is_known = mended == file || structure.name.contains(" A");
+        assert!(is_known, "{}: not its checksums", structure.name);
         for at in structure.bytes.clone().step_by(4) {
             for width in [4, 8] {
                 let old = file[at..at + 8].to_vec();
@@ -258,6 +284,100 @@ fn numbers_at_every_edge() {
     }
     println!("{tried} files");
     assert!(tried > 5000, "only {tried} files");
+}
+
+/// Attacks a file that was changed by hand.
+fn attack_within(what: &str, file: Vec<u8>, ever: &Ever) {
+    let ever = ever.clone();
+    watch::within(LIMIT, what, move || attack(&file, &ever, true));
+}
+
+fn put_number(file: &mut [u8], at: usize, number: u64) {
+    file[at..at + 8].copy_from_slice(&number.to_le_bytes());
+}
+
+/// Each place that a superblock names is that of the other superblock, its own, or that of another structure.
+#[test]
+fn superblocks_that_point_into_each_other() {
+    let (file, ever) = bucket();
+    let last = file.len() - PAGE;
+    let superblock = Superblock::decode(&file).unwrap();
+    let last_page = u64::try_from(last / PAGE).unwrap();
+    let pages = [
+        0,
+        last_page,
+        superblock.index_region_start_page.get(),
+        superblock.segment_start_page.get(),
+        superblock.fsm_start_page.get(),
+    ];
+    let fields = [
+        std::mem::offset_of!(Superblock, index_region_start_page),
+        std::mem::offset_of!(Superblock, fsm_start_page),
+        std::mem::offset_of!(Superblock, journal_start_page),
+        std::mem::offset_of!(Superblock, segment_start_page),
+        std::mem::offset_of!(Superblock, segment_end_page),
+        extension::OFFSET + std::mem::offset_of!(Extension, self_page),
+        extension::OFFSET + std::mem::offset_of!(Extension, b_page),
+        extension::OFFSET + std::mem::offset_of!(Extension, table_start_page),
+        extension::OFFSET + std::mem::offset_of!(Extension, bulletin_page),
+        extension::OFFSET + std::mem::offset_of!(Extension, book_start_page),
+    ];
+    for field in fields {
+        for (of_a, of_b) in pages.iter().flat_map(|a| pages.map(|b| (*a, b))) {
+            let mut changed = file.clone();
+            put_number(&mut changed, field, of_a);
+            put_number(&mut changed, last + field, of_b);
+            repair_page(&mut changed, 0);
+            repair_page(&mut changed, last);
+            let what = format!("field at {field}: {of_a} in A, {of_b} in B");
+            attack_within(&what, changed, &ever);
+        }
+    }
+    // Each in the other's place, and twice the same.
+    for (a, b) in [(last, 0), (0, 0), (last, last)] {
+        let mut changed = file.clone();
+        changed[..PAGE].copy_from_slice(&file[a..a + PAGE]);
+        changed[last..].copy_from_slice(&file[b..b + PAGE]);
+        attack_within(&format!("copies of {a} and {b}"), changed, &ever);
+    }
+}
+
+/// Sizes in headers of extents that lead back, by going once around all numbers, or nowhere, and rosters and tables that
+/// name what was there before.
+#[test]
+fn extents_that_form_a_cycle() {
+    let (file, ever) = bucket();
+    let size = std::mem::offset_of!(SegmentHeader, segment_size);
+    let pages = 1..file.len() / PAGE - 1;
+    let is_header = |page: &usize| SegmentHeader::decode(&file[page * PAGE..]).is_some();
+    let starts: Vec<usize> = pages.filter(is_header).map(|page| page * PAGE).collect();
+    let mut tried = 0;
+    for from in &starts {
+        for to in &starts {
+            let mut changed = file.clone();
+            let distance = u64::try_from(*to).unwrap().wrapping_sub(u64::try_from(*from).unwrap());
+            put_number(&mut changed, from + size, distance);
+            repair_header(&mut changed, *from);
+            // And back again.
+            put_number(&mut changed, to + size, distance.wrapping_neg());
+            repair_header(&mut changed, *to);
+            attack_within(&format!("from {from} to {to} and back"), changed, &ever);
+            tried += 1;
+        }
+    }
+    // Every row of the roster names the extent of the row before.
+    let named = roster::OFFSET + RosterHead::SIZE;
+    let (len, first) = (NamedExtent::SIZE, file[named..named + NamedExtent::SIZE].to_vec());
+    for shift in 0..8 {
+        let mut changed = file.clone();
+        for at in [0, file.len() - PAGE] {
+            let row = at + named + shift * len;
+            changed[row..row + len].copy_from_slice(&first);
+            repair_page(&mut changed, at);
+        }
+        attack_within(&format!("row {shift} of the roster again"), changed, &ever);
+    }
+    assert!(tried > 20, "only {tried} files");
 }
 
 fn write_over(path: &Path, bytes: &[u8]) {

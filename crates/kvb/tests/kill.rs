@@ -5,6 +5,7 @@
 //!
 //! Both are real (`support/mount.rs`).
 
+#![allow(clippy::disallowed_methods, reason = "a plain file is the control")]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "it counts power cuts")]
 
@@ -12,6 +13,7 @@
 mod mount;
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -180,9 +182,106 @@ fn what_was_acknowledged_before_a_power_cut_is_there_on_xfs() {
 /// (`docs/reliability.md`).
 #[test]
 fn what_was_acknowledged_before_a_power_cut_is_there_with_fast_commits() {
-    if std::env::var_os("KVB_FAST_COMMIT").is_some() {
+    if is_with_fast_commits() {
         cut_power("ext4 -O fast_commit");
     }
+}
+
+fn is_with_fast_commits() -> bool {
+    let is_asked_for = std::env::var_os("KVB_FAST_COMMIT").is_some();
+    if !is_asked_for {
+        mount::skipped("power cuts on ext4 with fast commits (they need KVB_FAST_COMMIT=1)");
+    }
+    is_asked_for
+}
+
+/// A writer that shares nothing with a bucket, but for what it asks of the file system: room that is taken in advance,
+/// pages written there one after the other, each made durable and then reported, and beside it a thread that takes other
+/// room, fills it, makes it durable and gives it back.
+const PLAIN_WRITER: &str = "
+import ctypes, os, sys, threading
+libc = ctypes.CDLL(None, use_errno=True)
+file, number = os.open(sys.argv[1], os.O_RDWR), int(sys.argv[2])
+
+def give_back(at, length):
+    at, length = ctypes.c_long(at), ctypes.c_long(length)
+    assert libc.fallocate(file, 3, at, length) == 0
+
+def beside():
+    at = 64 << 20
+    while True:
+        at += 64 * 4096
+        os.posix_fallocate(file, at, 64 * 4096)
+        os.pwrite(file, bytes(60 * 4096), at)
+        os.fsync(file)
+        os.pwrite(file, bytes(4096), 0)
+        os.fdatasync(file)
+        give_back(at - 640 * 4096, 64 * 4096)
+
+threading.Thread(target=beside, daemon=True).start()
+end = 0
+while True:
+    number += 1
+    if number >= end:
+        end = number + 16
+        os.posix_fallocate(file, number * 4096, 16 * 4096)
+    os.pwrite(file, number.to_bytes(8, 'little') * 512, number * 4096)
+    os.fdatasync(file)
+    os.write(1, b'acknowledged %d\\n' % number)
+    if number % 64 == 0 and number > 128:
+        give_back((number - 128) * 4096, 64 * 4096)
+";
+
+/// True if a page is as it was written.
+fn is_plain(path: &Path, number: u64) -> bool {
+    let mut page = [0; 4096];
+    let file = std::fs::File::open(path).unwrap();
+    let is_read = file.read_exact_at(&mut page, number * 4096).is_ok();
+    is_read && page.chunks(8).all(|word| *word == number.to_le_bytes())
+}
+
+/// The same power cuts over a plain file, so that one knows whose fault it is: what is lost is counted, and nothing fails.
+#[test]
+fn what_fast_commits_lose_of_a_plain_file() {
+    if !is_with_fast_commits() {
+        return;
+    }
+    let kind = "ext4 -O fast_commit";
+    let dir = tempfile::tempdir().unwrap();
+    let Some(mounted) = Mounted::new(kind, dir.path()) else { return };
+    let path = mounted.point().join("plain");
+    std::fs::File::create(&path).unwrap().sync_all().unwrap();
+    std::fs::File::open(mounted.point()).unwrap().sync_all().unwrap();
+    let (mut cut, mut lost, mut last) = (0, 0, 0);
+    for round in 0..cuts() {
+        let mut writer = Command::new("python3");
+        let writer = writer.args(["-c", PLAIN_WRITER]).arg(&path).arg(last.to_string());
+        let mut child = writer.stdout(Stdio::piped()).spawn().unwrap();
+        let reports = reports(&mut child);
+        let seen = reports.iter().take(3 + round * 7 % 19).last();
+        let ended = mounted.cut_under(&mut child);
+        let acknowledged = reports.try_iter().last().or(seen).unwrap();
+        cut += 1;
+        if !ended() {
+            tell(&format!("{kind} does not come back after {cut} power cuts under a plain file"));
+            return;
+        }
+        // Older ones may have been given back.
+        let newest = acknowledged.saturating_sub(50).max(1)..=acknowledged;
+        let missing: Vec<u64> = newest.filter(|number| !is_plain(&path, *number)).collect();
+        if !missing.is_empty() {
+            lost += 1;
+            tell(&format!(
+                "{kind}, cut {cut}: of {acknowledged} in a plain file {missing:?} are lost"
+            ));
+        }
+        last = (acknowledged..).find(|number| !is_plain(&path, number + 1)).unwrap();
+    }
+    tell(&format!("{kind}: {cut} cuts under a plain file, {lost} lost what was acknowledged"));
+}
+
+fn tell(what: &str) {
+    let _ = writeln!(std::io::stderr(), "{what}");
 }
 
 /// LevelDB #74 and #195, RocksDB #10573: files were synced, and their names in the directory were not.

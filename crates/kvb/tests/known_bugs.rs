@@ -54,6 +54,15 @@ fn after_power_loss(disk: &SimDisk, keep: Keep) -> SimDisk {
 /// Commits of a few rows each; the state after every one of them, from the empty one on, and the record of the disk with a
 /// mark after each.
 fn grow(commits: u32, value: usize) -> (SimDisk, Vec<State>) {
+    grow_with(commits, value, |_| Durability::SyncOnce)
+}
+
+/// The same, each commit as durable as its number says; a mark only where it must be there from then on.
+fn grow_with(
+    commits: u32,
+    value: usize,
+    durability: impl Fn(u32) -> Durability,
+) -> (SimDisk, Vec<State>) {
     let disk = SimDisk::new();
     let bucket = create(&disk);
     disk.mark(0);
@@ -70,11 +79,37 @@ fn grow(commits: u32, value: usize) -> (SimDisk, Vec<State>) {
             );
         }
         states.push(next);
-        bucket.commit(batch).unwrap();
-        disk.mark(number.into());
+        bucket.commit_with(batch, durability(number)).unwrap();
+        if durability(number) != Durability::Relaxed {
+            disk.mark(number.into());
+        }
     }
     bucket.close().unwrap();
     (disk, states)
+}
+
+/// Cuts power at every operation behind the creation: nothing unsynced stays, all but one change, a random part. Shows each
+/// image, what it was cut by, and the commit that must be in it.
+fn cut_everywhere(disk: &SimDisk, mut look: impl FnMut(Vec<u8>, &str, usize)) -> u64 {
+    let trace = disk.trace();
+    let mut points = trace.points();
+    let (mut least, mut images) = (None, 0);
+    while let Some(point) = points.advance() {
+        least = point.mark().map(|mark| usize::try_from(mark).unwrap()).or(least);
+        let Some(least) = least else { continue };
+        let one = (0..point.pending()).map(Keep::DropOne);
+        for keep in [Keep::None, Keep::Random(images)].into_iter().chain(one) {
+            let what = format!("operation {}, {keep:?}", point.upto());
+            look(point.image(keep), &what, least);
+            images += 1;
+        }
+    }
+    images
+}
+
+/// True if a state is that after a commit from this one on.
+fn is_after(found: &State, states: &[State], least: usize) -> bool {
+    states[least..].contains(found)
 }
 
 /// At every operation, loses each single change that is not synced, and all the others stay.
@@ -336,6 +371,131 @@ fn fjall_what_is_written_after_a_recovery_stays() {
             drop(open(&recovering));
             disk = after_power_loss(&recovering, Keep::Random(round));
         }
+    }
+}
+
+/// redb 4.2: power failed again while the repair after a crash was under way, and durable commits were rolled back.
+#[test]
+fn redb_a_crash_during_the_repair_after_a_crash_loses_nothing() {
+    let (disk, states) = grow(12, 1500);
+    let (mut number, mut recoveries) = (0, 0_u64);
+    cut_everywhere(&disk, |image, what, least| {
+        number += 1;
+        if number % 23 != 0 {
+            return;
+        }
+        let recovering = SimDisk::from_image(image);
+        let bucket = open(&recovering).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let found = rows(&bucket);
+        assert!(is_after(&found, &states, least), "{what}: after commit {least}");
+        drop(bucket);
+        let trace = recovering.trace();
+        for upto in 0..=trace.len() {
+            for keep in [Keep::None, Keep::Random(number)] {
+                let again = SimDisk::from_image(trace.image(upto, keep));
+                let what = format!("{what}, and operation {upto} of the recovery, {keep:?}");
+                let bucket = open(&again).unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert_eq!(rows(&bucket), found, "{what}");
+                recoveries += 1;
+            }
+        }
+    });
+    assert!(recoveries > 300, "only {recoveries} recoveries");
+}
+
+/// redb 0.17 to 2.1: a commit that was to be durable came after some that were not, and did not take those along.
+#[test]
+fn redb_a_durable_commit_takes_those_along_that_were_not() {
+    let levels = [Durability::Relaxed, Durability::Relaxed, Durability::Sync];
+    let others = [Durability::SyncOnce, Durability::Relaxed, Durability::Relaxed];
+    for levels in [levels, others] {
+        let of = |number: u32| levels[usize::try_from(number).unwrap() % 3];
+        let (disk, states) = grow_with(30, 700, of);
+        let images = cut_everywhere(&disk, |image, what, least| {
+            let bucket = open(&SimDisk::from_image(image));
+            let found = rows(&bucket.unwrap_or_else(|error| panic!("{what}: {error}")));
+            assert!(is_after(&found, &states, least), "{what}: after commit {least}");
+        });
+        assert!(images > 300, "only {images} images");
+    }
+}
+
+/// LevelDB #193: a new log was begun while the old one was not synced yet; a durable write in the new one was there after a
+/// crash, and what came before it was not.
+#[test]
+fn leveldb_a_new_segment_is_not_durable_before_the_old_one() {
+    // Every tenth commit is durable, and a segment holds four.
+    let durability = |number| match number % 10 {
+        0 => Durability::SyncOnce,
+        _ => Durability::Relaxed,
+    };
+    let (disk, states) = grow_with(60, 1300, durability);
+    let images = cut_everywhere(&disk, |image, what, least| {
+        let bucket = open(&SimDisk::from_image(image));
+        let found = rows(&bucket.unwrap_or_else(|error| panic!("{what}: {error}")));
+        assert!(is_after(&found, &states, least), "{what}: after commit {least}");
+    });
+    let file = disk.to_bytes();
+    let segments = destroy::roots(&file, PAGE)[0].extension.next_seg_id.get();
+    assert!(segments > 10 && images > 300, "{segments} segments, {images} images");
+}
+
+/// RocksDB #10185: after a crash damage was told where there was none. One copy of the superblock may be half written; nothing
+/// else is told, and nothing at all once the bucket was opened.
+#[test]
+fn rocksdb_no_damage_is_told_where_there_is_none() {
+    let (disk, _) = grow(10, 1500);
+    let images = cut_everywhere(&disk, |image, what, _| {
+        let disk = SimDisk::from_image(image);
+        for is_opened in [false, true] {
+            let found = kvb::verify_on(Arc::new(disk.reopen()), env(), options(), &mut |_| {});
+            let found = found.unwrap_or_else(|error| panic!("{what}: {error}"));
+            let is_fine = |finding: &kvb::Finding| {
+                finding.severity == kvb::Severity::Notice
+                    || !is_opened && finding.what == kvb::What::Superblock
+            };
+            let told = &found.findings;
+            assert!(told.iter().all(is_fine), "{what}, opened: {is_opened}: {told:?}");
+            open(&disk).unwrap().close().unwrap();
+        }
+    });
+    assert!(images > 200, "only {images} images");
+}
+
+/// bbolt #1058 and #1059: a hot copy was made of pages while they were written over. Here everything is replaced and
+/// compacted at each report of the backup.
+#[test]
+fn bbolt_a_copy_of_what_is_being_overwritten_is_of_one_moment() {
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("copy.kvb");
+    let bucket = create(&SimDisk::new());
+    let put_all = |round: u8| {
+        let mut batch = Batch::new();
+        for number in 0..300_u32 {
+            batch.put(number.to_be_bytes(), [round; 400]);
+        }
+        bucket.commit_with(batch, Durability::Relaxed).unwrap();
+    };
+    put_all(0);
+    let mut round = 0;
+    for _ in 0..3 {
+        let snapshot = bucket.snapshot();
+        let before = round;
+        let mut overwrite = |_: kvb::Progress<'_>| {
+            if round == before + 4 {
+                return;
+            }
+            round += 1;
+            put_all(round);
+            bucket.compact(Compact::Full).unwrap();
+        };
+        snapshot.backup(&copy, &mut overwrite).unwrap();
+        assert!(round > before, "the backup made no report");
+        drop(snapshot);
+        let found = rows(&Bucket::open(&copy, options()).unwrap());
+        assert_eq!(found.len(), 300);
+        assert!(found.values().all(|value| value == &[before; 400]), "of another moment");
+        std::fs::remove_file(&copy).unwrap();
     }
 }
 

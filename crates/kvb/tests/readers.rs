@@ -18,7 +18,7 @@ mod seed;
 mod watch;
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -86,14 +86,24 @@ fn write(bucket: &Bucket, stop: impl Fn() -> bool, seed: u64) -> u64 {
     round
 }
 
-/// Reads until told to stop; gives how often it looked and the last round it saw.
-fn read(reader: &Reader, stop: impl Fn() -> bool, seed: u64) -> (u64, u64) {
+/// What a reader did.
+struct Tally {
+    looks: u64,
+    /// So many of the looks were scans.
+    scans: u64,
+    /// The last round it saw.
+    last: u64,
+}
+
+/// Reads until told to stop.
+fn read(reader: &Reader, stop: impl Fn() -> bool, seed: u64) -> Tally {
     let mut rng = Rng::with_seed(seed);
-    let (mut looks, mut last) = (0, 0);
+    let (mut looks, mut scans, mut last) = (0, 0, 0);
     while !stop() {
         looks += 1;
         match rng.u8(..10) {
             0 => {
+                scans += 1;
                 let snapshot = reader.snapshot().unwrap();
                 let mut rounds = Vec::new();
                 for row in snapshot.scan(b"counter/") {
@@ -142,7 +152,7 @@ fn read(reader: &Reader, stop: impl Fn() -> bool, seed: u64) -> (u64, u64) {
             }
         }
     }
-    (looks, last)
+    Tally { looks, scans, last }
 }
 
 fn first_round(bucket: &Bucket) {
@@ -178,8 +188,8 @@ fn readers_in_this_process() {
             rounds.store(write(&bucket, || Instant::now() > end, seed), Ordering::Relaxed);
             done.store(true, Ordering::Relaxed);
             for reader in readers {
-                let (looks, _) = reader.join().unwrap();
-                assert!(looks > 10, "a reader hardly got to read");
+                let tally = reader.join().unwrap();
+                assert!(tally.looks > 10, "a reader hardly got to read");
             }
         });
         let stats = bucket.stats().unwrap();
@@ -189,6 +199,8 @@ fn readers_in_this_process() {
 }
 
 const ROLE: &str = "KVB_TEST_READER";
+/// Processes that read.
+const READERS: u64 = 4;
 
 /// Runs this test binary as a reader of `path` until the file `stop` exists.
 fn spawn_reader(path: &Path, seed: u64) -> Child {
@@ -209,24 +221,38 @@ fn a_reader_process() {
     let path = Path::new(&path);
     let stop = path.with_extension("stop");
     let reader = Reader::open(path).unwrap();
-    let (looks, last) = read(&reader, || stop.exists(), seed::seed("a_reader_process"));
+    let tally = read(&reader, || stop.exists(), seed::seed("a_reader_process"));
     // With the writer gone, all it has committed is there.
     let last_round = std::fs::read_to_string(&stop).unwrap().parse::<u64>().unwrap();
     let value = reader.get(counter(0)).unwrap().unwrap();
     assert_eq!(round_of(&counter(0), &value), last_round);
-    assert!(last <= last_round && looks > 10);
+    assert!(tally.last <= last_round && tally.looks > 10 && tally.scans > 0);
+    let Tally { looks, scans, .. } = tally;
+    writeln!(io::stdout(), "\ndid {looks} looks, {scans} scans").unwrap();
 }
 
+/// What a reader process says it did: looks, scans.
+fn done(text: &str) -> Option<(u64, u64)> {
+    let words = text.lines().find_map(|line| line.strip_prefix("did "))?;
+    let (looks, scans) = words.strip_suffix(" scans")?.split_once(" looks, ")?;
+    Some((looks.parse().ok()?, scans.parse().ok()?))
+}
+
+/// `KVB_READER_SECONDS` says for how long.
 #[test]
 fn readers_in_other_processes() {
     let seed = seed::seed("readers_in_other_processes");
-    watch::within(LIMIT, "readers_in_other_processes", move || {
+    let seconds = std::env::var("KVB_READER_SECONDS")
+        .map_or(6 * seed::rounds(), |text| text.parse().expect("a number of seconds"));
+    let limit = LIMIT + Duration::from_secs(seconds);
+    watch::within(limit, "readers_in_other_processes", move || {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("b.kvb");
         let bucket = Bucket::create(&path, options()).unwrap();
         first_round(&bucket);
-        let readers: Vec<Child> = (0..2).map(|index| spawn_reader(&path, seed ^ index)).collect();
-        let end = Instant::now() + Duration::from_secs(6 * seed::rounds());
+        let readers: Vec<Child> =
+            (0..READERS).map(|index| spawn_reader(&path, seed ^ index)).collect();
+        let end = Instant::now() + Duration::from_secs(seconds);
         // A busy disk can take seconds for the syncs of one round of compaction.
         let is_moved = || bucket.stats().unwrap().bytes_moved > 0;
         let rounds = write(&bucket, || Instant::now() > end && is_moved(), seed);
@@ -234,12 +260,18 @@ fn readers_in_other_processes() {
         let draft = path.with_extension("draft");
         std::fs::write(&draft, rounds.to_string()).unwrap();
         std::fs::rename(&draft, path.with_extension("stop")).unwrap();
+        let (mut looks, mut scans) = (0, 0);
         for reader in readers {
             let output = reader.wait_with_output().unwrap();
             let text = String::from_utf8_lossy(&output.stdout).into_owned()
                 + &String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success() && text.contains("1 passed"), "{text}");
+            let did = done(&text).unwrap_or_else(|| panic!("a reader does not say: {text}"));
+            (looks, scans) = (looks + did.0, scans + did.1);
         }
+        let did = format!("{READERS} processes, {looks} looks, {scans} scans");
+        let beside = format!("{rounds} rounds of the writer, {seconds} seconds");
+        writeln!(io::stderr(), "readers: {did}, {beside}").unwrap();
     });
 }
 

@@ -33,6 +33,8 @@
 //! Beside that: [`Database`], a store in a directory; [`Reader`] and [`Writer`] for the bytes of ledger values, strict in and
 //! canonical out.
 
+#![cfg_attr(not(test), deny(clippy::panic, clippy::string_slice, clippy::unreachable))]
+
 mod adapters;
 mod batch;
 pub mod contract;
@@ -54,7 +56,7 @@ pub use adapters::redb::RedbEngine;
 pub use adapters::rocksdb::RocksEngine;
 pub use batch::{Batch, Change};
 pub use database::{Database, Housed, Open};
-pub use engine::{Bytes, Engine, KEY_MAX, KeyRange, Rows, Snapshot, Table, prefix};
+pub use engine::{Bytes, Engine, KEY_MAX, KeyRange, Rows, Snapshot, Table, is_empty, prefix};
 pub use error::{EngineError, Trouble};
 pub use home::{Home, HomeError, HomeLock};
 pub use kind::EngineKind;

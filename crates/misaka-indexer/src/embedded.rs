@@ -82,7 +82,9 @@ impl Embedded {
     fn with(engine: Box<dyn Engine>, lock: Option<HomeLock>) -> Result<Embedded, Error> {
         let found = engine.snapshot()?.get(META, LAYOUT)?.map(|layout| layout.into_owned());
         match found.as_deref() {
-            None | Some([LAYOUT_VERSION]) => {}
+            None if ledger::is_empty(&*engine.snapshot()?, TABLES)? => {}
+            None => return Err(Error::Foreign),
+            Some([LAYOUT_VERSION]) => {}
             Some(other) => {
                 let found = other.first().copied().unwrap_or(0).into();
                 return Err(Error::Schema { found, known: LAYOUT_VERSION.into() });

@@ -35,6 +35,9 @@ pub enum Error {
     /// There is no index.
     #[error("there is no index in {0}")]
     NotInitialised(String),
+    /// There are rows, and none of them is the index's own.
+    #[error("this is the database of another program, and no index")]
+    Foreign,
     /// Another process writes.
     #[error("the index is in use by {}", holder(*.0))]
     Locked(Option<u32>),

@@ -7,6 +7,8 @@
 //!
 //! The validator knows nothing of this.
 
+#![cfg_attr(not(test), deny(clippy::panic, clippy::string_slice, clippy::unreachable))]
+
 mod embedded;
 mod error;
 mod follow;

@@ -8,9 +8,15 @@ use misaka::{Checkpoint, Hash};
 use crate::error::Error;
 use crate::rows::{Holder, Summary, Tip, type_digest};
 
-/// What is wrong where a checkpoint does not go on from the newest version of an object.
+/// What is wrong where a checkpoint goes on from versions of an object of which the index has none, or not what it says.
 pub(crate) const NOT_THE_NEXT: &str =
     "the newest version is not the one before the one that is written";
+
+/// The error for a checkpoint that repeats versions of an object, or skips some, where the index has what it says.
+pub(crate) fn not_the_next(seq: u64, id: &Hash, newest: u64, written: u64) -> Error {
+    let wrong = format!("object {id} has version {newest}, and version {written} is written");
+    Error::Refused { seq, wrong }
+}
 
 /// A checkpoint that can be applied.
 pub(crate) struct Plan<'a> {

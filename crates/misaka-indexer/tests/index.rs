@@ -121,10 +121,16 @@ fn what_does_not_follow_is_refused_by_name_and_changes_nothing() {
     let mut body = after(Some(&first), 6, vec![]);
     body.tx_digests.push(Hash::ZERO);
     assert!(matches!(index.apply(&body), Err(Error::Refused { seq: 6, .. })));
-    // A version that does not come next: of an object that is not known, the same again, one too far.
-    for write in [object(2, 4, OWNER), object(1, 1, Owner::Immutable), object(1, 3, OWNER)] {
+    // A version that does not come next: of an object that is not known, which may be lost; the same again, and one too far, which no
+    // rebuild would make better.
+    let unknown = after(Some(&first), 6, vec![object(2, 4, OWNER)]);
+    let error = index.apply(&unknown).unwrap_err();
+    assert!(matches!(error, Error::Damaged { .. }) && error.asks_for_rebuild());
+    for (version, write) in [(1, object(1, 1, Owner::Immutable)), (3, object(1, 3, OWNER))] {
         let error = index.apply(&after(Some(&first), 6, vec![write])).unwrap_err();
-        assert!(matches!(error, Error::Damaged { .. }) && error.asks_for_rebuild());
+        assert!(matches!(error, Error::Refused { seq: 6, .. }) && !error.asks_for_rebuild());
+        let versions = format!("has version 1, and version {version} is written");
+        assert!(error.to_string().contains(&versions), "{error}");
     }
     model.check(&index, &mut rng);
 }

@@ -139,6 +139,9 @@ pub enum Error {
     /// There is nothing yet.
     #[error("there is no database in {0}: `misaka-node init --db ...` makes one")]
     NotInitialised(String),
+    /// There are rows, and none of them is the store's own.
+    #[error("the database is of another program")]
+    Foreign,
     /// There is something already.
     #[error("there is something in {0} already: choose another directory")]
     NotEmpty(String),

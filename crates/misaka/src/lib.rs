@@ -51,6 +51,8 @@
 //! There is no index by owner here, and nothing else that only an indexer needs: who wants that follows
 //! [`View::change`], one item a checkpoint.
 
+#![cfg_attr(not(test), deny(clippy::panic, clippy::string_slice, clippy::unreachable))]
+
 mod checkpoint;
 mod database;
 mod error;

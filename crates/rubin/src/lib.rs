@@ -27,6 +27,8 @@
 //! [`Chain`] is the store on any engine; [`Datadir`] is a chain in a directory, as `rubin-node` has it. Consensus is behind
 //! [`Validator`]; [`rules`] has the one of the specification.
 
+#![cfg_attr(not(test), deny(clippy::panic, clippy::string_slice, clippy::unreachable))]
+
 mod block;
 mod chain;
 mod code;

@@ -13,6 +13,6 @@ mod tally;
 
 pub use failure::Failure;
 pub use shrink::shrink;
-pub use system::{Harm, System, Trial};
+pub use system::{Explanation, Harm, System, Trial};
 pub use systems::{ALL, find};
 pub use tally::Tally;

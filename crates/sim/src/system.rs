@@ -21,6 +21,13 @@ pub enum Harm {
         /// All that follow fail, too.
         is_lasting: bool,
     },
+    /// A call fails that reads or replaces a file beside the database.
+    FailFile {
+        /// Its number, from 0.
+        call: u64,
+        /// It is done all the same.
+        is_done: bool,
+    },
     /// Power fails, and once more while somebody recovers from that.
     PowerLoss {
         /// The step of the machine during which it fails first, from 0.
@@ -61,8 +68,26 @@ pub trait Trial: Send + Sync {
     /// Runs what is done under a seed, with one harm.
     fn run_harmed(&self, seed: u64, harm: Harm) -> Result<Tally, Failure>;
 
-    /// Makes the history of a failing seed shorter and tells what is left of it, a line for each step.
-    fn explain(&self, seed: u64) -> Option<(Vec<String>, Failure)>;
+    /// Makes the history of a failing seed shorter and tells what is left of it.
+    fn explain(&self, seed: u64) -> Option<Explanation<'_>>;
+}
+
+/// What is left of a history that fails.
+pub struct Explanation<'s> {
+    /// Steps of the whole history.
+    pub drawn: usize,
+    /// A line for each step that is left.
+    pub steps: Vec<String>,
+    /// What is wrong in the end.
+    pub failure: Failure,
+    run: Box<dyn Fn() -> Result<Tally, Failure> + 's>,
+}
+
+impl Explanation<'_> {
+    /// Runs the steps that are left once more.
+    pub fn run(&self) -> Result<Tally, Failure> {
+        (self.run)()
+    }
 }
 
 impl<S: System> Trial for S {
@@ -78,10 +103,12 @@ impl<S: System> Trial for S {
         self.run(seed, &self.harmed(seed, harm))
     }
 
-    fn explain(&self, seed: u64) -> Option<(Vec<String>, Failure)> {
-        let (steps, failure) = crate::shrink(self, seed)?;
+    fn explain(&self, seed: u64) -> Option<Explanation<'_>> {
+        let (left, failure) = crate::shrink(self, seed)?;
         let shown =
             |step: &S::Step| -> String { format!("{step:?}").chars().take(SHOWN).collect() };
-        Some((steps.iter().map(shown).collect(), failure))
+        let steps = left.iter().map(shown).collect();
+        let run = Box::new(move || self.run(seed, &left));
+        Some(Explanation { drawn: self.history(seed).len(), steps, failure, run })
     }
 }

@@ -3,6 +3,8 @@
 mod bucket;
 mod csmt;
 mod excuse;
+mod faults;
+mod home;
 mod indexer;
 mod ledger;
 mod misaka;

@@ -80,6 +80,23 @@ fn cut_every_recovery(name: &str) {
 }
 
 #[test]
+fn every_call_for_the_manifest_of_a_rubin_chain_fails() {
+    let (system, first) = (system("rubin"), seed::seed("rubin"));
+    let mut failed = 0_u64;
+    for (number, is_done) in (0..SEEDS).flat_map(|number| [(number, false), (number, true)]) {
+        for call in 0.. {
+            let harm = Harm::FailFile { call, is_done };
+            match run(system, first.wrapping_add(number), harm).of("calls of files that failed") {
+                0 => break,
+                count => failed += count,
+            }
+        }
+    }
+    eprintln!("rubin: {failed} calls failed");
+    assert!(failed > 20, "{failed}");
+}
+
+#[test]
 fn every_call_of_a_rubin_chain_fails() {
     fail_every_call("rubin");
 }

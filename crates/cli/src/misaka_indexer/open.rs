@@ -124,6 +124,7 @@ pub(super) fn because(error: Error) -> Fail {
         Error::NotInitialised(_) => {
             fail.hint("look at --index or --postgres; `misaka-indexer follow` makes an index")
         }
+        Error::Foreign => fail.hint("nothing was changed: give --index another directory"),
         Error::Locked(_) => {
             fail.hint("wait for it or stop it; commands that only read work beside it")
         }
@@ -131,7 +132,9 @@ pub(super) fn because(error: Error) -> Fail {
             fail.hint("`misaka-indexer follow` and `rebuild` bring the tables up to date")
         }
         Error::Schema { .. } => fail.hint("they were made by a newer version: use that one"),
-        Error::Validator(misaka::Error::NotInitialised(_)) => fail.hint("look at --db"),
+        Error::Validator(misaka::Error::NotInitialised(_) | misaka::Error::Foreign) => {
+            fail.hint("look at --db")
+        }
         Error::Validator(misaka::Error::Snapshot(_)) => {
             fail.hint("`misaka-node snapshot verify` tells more")
         }

@@ -124,6 +124,7 @@ pub(super) fn because(error: Error) -> Fail {
             fail.hint("wait for it or stop it; commands that only read work beside it")
         }
         Error::NotInitialised(_) => fail.hint("look at --db"),
+        Error::Foreign => fail.hint("nothing was changed: give --db another directory"),
         Error::Settings { .. } => {
             fail.hint("say the same as when it was made, or choose another directory with --db")
         }

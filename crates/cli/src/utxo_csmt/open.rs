@@ -119,6 +119,7 @@ pub(super) fn because(error: Error) -> Fail {
             fail.hint("wait for it or stop it; commands that only read work beside it")
         }
         Error::NotInitialised(_) => fail.hint("look at --db"),
+        Error::Foreign => fail.hint("nothing was changed: give --db another directory"),
         Error::Missing(_) => fail.hint(
             "the block spends what this set does not have: entries from before it are missing, or it is of another chain",
         ),

@@ -12,7 +12,7 @@ use crate::format::point::Point;
 use crate::format::rollback::{self, RollbackPoint};
 use crate::format::tuft::Form;
 use crate::settings::Settings;
-use crate::tables::{ARRIVALS, CONFIG, META, ROLLBACKS};
+use crate::tables::{ALL, ARRIVALS, CONFIG, META, ROLLBACKS};
 use crate::tree::Tree;
 
 /// Keys of the store's own table.
@@ -28,7 +28,10 @@ impl Store {
     ) -> Result<Store, Error> {
         let found = settings_of(&*engine.snapshot()?)?;
         match found {
-            None => engine.commit(first_rows(settings))?,
+            None => {
+                check_empty(&*engine.snapshot()?)?;
+                engine.commit(first_rows(settings))?;
+            }
             Some(found) if found == settings => {}
             Some(found) => {
                 let name = |settings: Settings| {
@@ -57,8 +60,13 @@ impl Store {
 
     /// A store that nothing was read of yet.
     fn of(engine: Box<dyn Engine>, effort: Effort, is_reader: bool) -> Result<Store, Error> {
-        let settings = settings_of(&*engine.snapshot()?)?;
-        let settings = settings.ok_or_else(|| Error::NotInitialised("the engine".to_owned()))?;
+        let settings = match settings_of(&*engine.snapshot()?)? {
+            Some(settings) => settings,
+            None => {
+                check_empty(&*engine.snapshot()?)?;
+                return Err(Error::NotInitialised("the engine".to_owned()));
+            }
+        };
         let form = form_in(&*engine);
         let state = State {
             tree: Tree::new(effort.memory, effort.threads, form),
@@ -124,6 +132,11 @@ fn arrival(row: Option<Row<'_>>) -> Result<(u64, Point), Error> {
 /// The service opens what RocksDB has. What is in other engines nobody reads but this store.
 fn form_in(engine: &dyn Engine) -> Form {
     if engine.name() == "rocksdb" { Form::Service } else { Form::Packed }
+}
+
+/// Whoever has rows and no settings is no store of this kind.
+fn check_empty(snapshot: &dyn Snapshot) -> Result<(), Error> {
+    if ledger::is_empty(snapshot, ALL)? { Ok(()) } else { Err(Error::Foreign) }
 }
 
 fn settings_of(snapshot: &dyn Snapshot) -> Result<Option<Settings>, Error> {

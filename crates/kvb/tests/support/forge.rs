@@ -13,6 +13,7 @@ use kvb::format::record::{Framed, RecordHeader};
 use kvb::format::segment::{Kind, SegmentHeader};
 use kvb::format::superblock::Superblock;
 use kvb::format::{crc, extension, key_block, meta, roster};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 pub(crate) const PAGE: usize = 4096;
 
@@ -61,6 +62,13 @@ impl SegmentKey {
             None => *key,
         };
         SegmentKey { key, nonce: nonce.finalize_fixed().into(), seg_id }
+    }
+
+    /// What XChaCha20 makes of the key and the part of the nonce that all records share.
+    #[cfg(feature = "encryption")]
+    pub(crate) fn subkey(&self) -> [u8; 32] {
+        let (head, _) = self.nonce.split_first_chunk::<16>().unwrap();
+        chacha20::hchacha::<chacha20::R20>(&self.key.into(), &(*head).into()).into()
     }
 
     /// Nonce and AAD of a record.
@@ -154,6 +162,18 @@ pub(crate) fn repair_record(file: &mut [u8], record: &Range<usize>) {
 /// Makes the CRC of an extent's header right.
 pub(crate) fn repair_header(file: &mut [u8], start: usize) {
     put_crc(file, start + 48, start..start + 48);
+}
+
+/// Makes CRC and digest of an index page right.
+pub(crate) fn repair_index_page(file: &mut [u8], at: usize) {
+    put_crc(file, at + 24, at..at + 24);
+    let id = extension::OFFSET + std::mem::offset_of!(extension::Extension, image_id);
+    let id = u64::from_le_bytes(file[id..id + 8].try_into().unwrap());
+    let page = &mut file[at..at + PAGE];
+    let end = 28 + 16 * 128;
+    let head = xxh3_64_with_seed(&page[..end], id);
+    let digest = xxh3_64_with_seed(&page[end + 8..], head);
+    page[end..end + 8].copy_from_slice(&digest.to_le_bytes());
 }
 
 /// Makes all CRCs of a superblock's page right, as far as its counts lead to them.

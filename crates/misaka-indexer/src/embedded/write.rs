@@ -11,7 +11,7 @@ use super::row::{Head, State, damaged, encode_summary, event_key, version_key};
 use super::{CHECKPOINTS, EVENTS, HEADS, HISTORY, META, OWNERS, TABLES, TRANSACTIONS, TYPES};
 use crate::error::Error;
 use crate::index::Step;
-use crate::plan::{Found, NOT_THE_NEXT, Plan, Stand, compare, stand};
+use crate::plan::{Found, NOT_THE_NEXT, Plan, Stand, compare, not_the_next, stand};
 use crate::rows::{EventKey, Record, Tip};
 
 /// Bytes of keys that are deleted together.
@@ -36,7 +36,7 @@ pub(super) fn apply(
         put_version(&mut batch, &object.id, object.version, seq, bytes);
     }
     for (first, last) in plan.changes() {
-        let before = before(snapshot, first)?;
+        let before = before(snapshot, seq, first)?;
         let oldest = before.map_or(first.version, |(oldest, _)| oldest);
         Head { first: oldest, newest: last.version }.put(&mut batch, &last.id);
         let from = before.and_then(|(_, found)| found);
@@ -60,17 +60,26 @@ pub(super) fn apply(
 /// any other version than the next one would write over what is there, or leave a gap.
 fn before(
     snapshot: &dyn Snapshot,
+    seq: u64,
     write: &Object<'_>,
 ) -> Result<Option<(u64, Option<Found>)>, Error> {
-    let head = Head::read(snapshot, &write.id)?;
-    if head.map_or(0, |head| head.newest).checked_add(1) != Some(write.version) {
-        return Err(damaged(HEADS, &write.id.0, NOT_THE_NEXT));
-    }
-    let Some(Head { first, newest }) = head else { return Ok(None) };
+    let Some(Head { first, newest }) = Head::read(snapshot, &write.id)? else {
+        let is_new = write.version == 1;
+        return if is_new { Ok(None) } else { Err(damaged(HEADS, &write.id.0, NOT_THE_NEXT)) };
+    };
     let (_, _, row) = read::version(snapshot, &write.id, newest)?;
     let object = Object::decode(row.get(8..).unwrap_or(&[]))
         .map_err(|_| damaged(HISTORY, &version_key(&write.id, newest), "this is no object"))?;
-    Ok(Some((first, Found::of(&object))))
+    let next = newest.checked_add(1);
+    if next == Some(write.version) {
+        return Ok(Some((first, Found::of(&object))));
+    }
+    // The head is behind if there is a version after it.
+    let later = next.map(|next| snapshot.get(HISTORY, &version_key(&write.id, next)));
+    match later.transpose()?.flatten() {
+        Some(_) => Err(damaged(HEADS, &write.id.0, NOT_THE_NEXT)),
+        None => Err(not_the_next(seq, &write.id, newest, write.version)),
+    }
 }
 
 fn put_version(batch: &mut Batch, id: &Hash, version: u64, seq: u64, bytes: &[u8]) {

@@ -11,7 +11,7 @@ use super::link::Link;
 use super::{Number, State, cannot, column, hash};
 use crate::error::Error;
 use crate::index::Step;
-use crate::plan::{NOT_THE_NEXT, Plan, Stand, compare, stand};
+use crate::plan::{NOT_THE_NEXT, Plan, Stand, compare, not_the_next, stand};
 use crate::rows::{Holder, Record, Summary, Tip, type_digest};
 
 /// Rows of one statement at most, and their bytes.
@@ -20,8 +20,12 @@ const TOGETHER_BYTES: usize = 1 << 20;
 
 const LOCK: &str = "SELECT generation, is_whole, tip_seq, tip_digest, base_seq FROM misaka_state WHERE one = 1 FOR UPDATE";
 const DIGEST: &str = "SELECT digest FROM misaka_checkpoints WHERE seq = $1";
-const NOT_NEXT: &str = "SELECT id FROM unnest($1::BYTEA[], $2::NUMERIC[]) AS written (id, version) WHERE version - 1 <> \
-     coalesce((SELECT max(known.version) FROM misaka_history AS known WHERE known.id = written.id), 0) LIMIT 1";
+// A live object has one row in either table, with the same version.
+const NOT_NEXT: &str = "SELECT written.id, written.version, newest.version, \
+     coalesce(live.version = newest.version, TRUE) \
+     FROM unnest($1::BYTEA[], $2::NUMERIC[]) AS written (id, version) CROSS JOIN LATERAL (SELECT \
+     coalesce(max(known.version), 0) AS version FROM misaka_history AS known WHERE known.id = written.id) AS newest \
+     LEFT JOIN misaka_objects AS live ON live.id = written.id WHERE written.version - 1 <> newest.version LIMIT 1";
 const HISTORY: &str = "INSERT INTO misaka_history (id, version, seq, body) \
      SELECT * FROM unnest($1::BYTEA[], $2::NUMERIC[], $3::NUMERIC[], $4::BYTEA[])";
 const OBJECTS: &str = "INSERT INTO misaka_objects (id, version, seq, owner_kind, owner, type_digest) \
@@ -95,8 +99,13 @@ fn check_next(
         let versions: Vec<Number> = piece.iter().map(|object| Number(object.version)).collect();
         let row = transaction.query_opt(text, &[&ids, &versions]).map_err(cannot(WRITING))?;
         if let Some(row) = row {
-            let key = misaka::hex(column(&row, 0)?);
-            return Err(Error::Damaged { table: "misaka_history", key, wrong: NOT_THE_NEXT });
+            const TABLE: &str = "misaka_history";
+            let (id, is_sound) = (column(&row, 0)?, column(&row, 3)?);
+            let (Number(written), Number(newest)) = (column(&row, 1)?, column(&row, 2)?);
+            return Err(match newest > 0 && is_sound {
+                true => not_the_next(plan.summary.seq, &hash(id, TABLE)?, newest, written),
+                false => Error::Damaged { table: TABLE, key: misaka::hex(id), wrong: NOT_THE_NEXT },
+            });
         }
     }
     Ok(())

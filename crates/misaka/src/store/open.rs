@@ -12,7 +12,7 @@ use crate::format::key::param_name;
 use crate::format::node::{self, Child};
 use crate::format::params::Params;
 use crate::settings::{Effort, Settings};
-use crate::tables::{META, PARAMS};
+use crate::tables::{ALL, META, PARAMS};
 
 /// Keys of the store's own table.
 pub(super) const SETTINGS: &[u8] = b"settings";
@@ -30,7 +30,10 @@ impl Store {
         effort.check()?;
         let found = settings_of(&*engine.snapshot()?)?;
         match found {
-            None => engine.commit(first_rows(settings))?,
+            None => {
+                check_empty(&*engine.snapshot()?)?;
+                engine.commit(first_rows(settings))?;
+            }
             Some(found) if found == settings => {}
             Some(found) => {
                 return Err(Error::Settings {
@@ -45,8 +48,13 @@ impl Store {
     /// Opens a store that was made before.
     pub fn open(engine: Box<dyn Engine>, effort: Effort) -> Result<Store, Error> {
         effort.check()?;
-        let settings = settings_of(&*engine.snapshot()?)?;
-        let settings = settings.ok_or_else(|| Error::NotInitialised("the engine".to_owned()))?;
+        let settings = match settings_of(&*engine.snapshot()?)? {
+            Some(settings) => settings,
+            None => {
+                check_empty(&*engine.snapshot()?)?;
+                return Err(Error::NotInitialised("the engine".to_owned()));
+            }
+        };
         let store = make(engine, settings, effort);
         store.settle(&mut store.lock())?;
         Ok(store)
@@ -78,6 +86,11 @@ pub(crate) fn first_rows(settings: Settings) -> Batch {
     let mut batch = Batch::new();
     batch.put(META, SETTINGS, &settings.to_bytes());
     batch
+}
+
+/// Whoever has rows and no settings is no store of this kind.
+fn check_empty(snapshot: &dyn Snapshot) -> Result<(), Error> {
+    if ledger::is_empty(snapshot, ALL)? { Ok(()) } else { Err(Error::Foreign) }
 }
 
 fn settings_of(snapshot: &dyn Snapshot) -> Result<Option<Settings>, Error> {

@@ -10,9 +10,13 @@ use std::sync::Arc;
 use fastrand::Rng;
 use host::{Dir, Disk, Env, Fault, ManualEnv, MemoryDir, SimDir, SimDisk};
 use kvb::Options;
-use ledger::{Engine, KvbEngine, KvbReadOnly, MemoryEngine, Snapshot, Table, Trouble};
+use ledger::{
+    Batch, Engine, EngineError, KvbEngine, KvbReadOnly, MemoryEngine, Snapshot, Table, Trouble,
+};
 
 use super::excuse::Excuse;
+use super::faults::Faults;
+use super::home::{Home, Plan};
 use super::refusal::Refusal;
 use crate::dice::{clock_jump, one_of};
 use crate::{Failure, Harm, System, Tally};
@@ -23,6 +27,9 @@ const START: u64 = 20_000 * 86_400 * SECOND;
 const SECOND: u64 = 1_000_000_000;
 /// Deeds of a history to which one harm comes.
 const DEEDS: usize = 30;
+/// What fills a disk.
+const FILLER: Table = Table { name: "filler", id: 200 };
+const FILLERS_MAX: u64 = 1000;
 /// How often a store may have to be opened until it is open.
 const OPENS_MAX: usize = 8;
 
@@ -65,6 +72,11 @@ pub(crate) trait Ledger: Send + Sync {
     fn has_steps(&self, _deed: &Self::Deed) -> bool {
         false
     }
+
+    /// It has files beside the database.
+    fn has_files(&self) -> bool {
+        false
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -86,6 +98,8 @@ pub(crate) enum Step<D> {
         fault: Fault,
         is_lasting: bool,
     },
+    /// A call fails that reads or replaces a file beside the database.
+    FailFile(Plan),
     /// The disk has so many bytes of room, then none.
     Full {
         room: u64,
@@ -123,8 +137,8 @@ impl<L: Ledger> System for On<L> {
         let mut rng = Rng::with_seed(seed ^ 0x5eed);
         let mut steps = Vec::new();
         for deed in self.0.deeds(seed) {
-            while rng.u8(..3) == 0 {
-                steps.push(disturbance(&mut rng));
+            while rng.u8(..5) < 2 {
+                steps.push(disturbance(&mut rng, self.0.has_files()));
             }
             steps.push(Step::Deed(deed));
         }
@@ -136,6 +150,7 @@ impl<L: Ledger> System for On<L> {
             Harm::Fail { call: calls, fault, is_lasting } => {
                 Step::Fail { calls, fault, is_lasting }
             }
+            Harm::FailFile { call: calls, is_done } => Step::FailFile(Plan { calls, is_done }),
             Harm::PowerLoss { step: steps, image, again } => {
                 Step::PowerLoss { steps, image, again: Some(again) }
             }
@@ -154,29 +169,32 @@ impl<L: Ledger> System for On<L> {
     }
 }
 
-fn disturbance<D>(rng: &mut Rng) -> Step<D> {
+fn disturbance<D>(rng: &mut Rng, has_files: bool) -> Step<D> {
     let soon = |rng: &mut Rng| match rng.u8(..3) {
         0 => rng.u64(..4),
-        1 => rng.u64(..30),
-        _ => rng.u64(..150),
+        1 => rng.u64(..15),
+        _ => rng.u64(..80),
     };
-    match rng.u8(..26) {
+    match rng.u8(..33) {
         0..4 => Step::Kill,
         4..12 => {
             let again = (rng.u8(..3) == 0).then(|| rng.u64(..40));
             Step::PowerLoss { steps: soon(rng), image: rng.u64(..), again }
         }
-        12..15 => {
-            let others = [Fault::Enospc, Fault::ShortWrite, Fault::SyncFailsThenLies];
+        12 if has_files => Step::FailFile(Plan { calls: rng.u64(..6), is_done: rng.bool() }),
+        12..19 => {
+            // Not every call is a sync.
+            let sync = Fault::SyncFailsThenLies;
+            let others = [Fault::Enospc, Fault::ShortWrite, sync, sync];
             let fault = one_of(rng, Fault::Eio, &others);
             Step::Fail { calls: soon(rng), fault, is_lasting: rng.bool() }
         }
-        15 => Step::Full { room: rng.u64(..300_000) },
-        16..18 => Step::Relief,
-        18..20 => Step::Look,
-        20 => Step::FailRead { reads: rng.u64(..20) },
-        21..24 => Step::Rot { place: rng.u64(..), bit: rng.u8(..8) },
-        24 => Step::Clock { seconds: clock_jump(rng) },
+        19..21 => Step::Full { room: rng.u64(..300_000) },
+        21 => Step::Relief,
+        22..26 => Step::Look,
+        26..28 => Step::FailRead { reads: rng.u64(..8) },
+        28..31 => Step::Rot { place: rng.u64(..), bit: rng.u8(..8) },
+        31 => Step::Clock { seconds: clock_jump(rng) },
         _ => Step::Second,
     }
 }
@@ -185,47 +203,45 @@ fn options() -> Options {
     KvbEngine::options().background(false).segment_bytes_max(64 << 10).overlay_min(64)
 }
 
-fn is_excused(excuse: &Excuse, refusal: &Refusal) -> bool {
-    match refusal {
-        Refusal::Machine { is_full: true, .. } => excuse.covers_full(),
-        Refusal::Machine { .. } => excuse.covers_failure() || excuse.limit.is_some(),
-        Refusal::Other(_) => false,
-    }
-}
-
 struct Run<'l, L: Ledger> {
     ledger: &'l L,
     seed: u64,
     env: Arc<ManualEnv>,
     dir: Arc<SimDir>,
+    home: Arc<Home>,
     store: Option<L::Store>,
     /// What was acknowledged, and a store in memory to which it was done.
     done: Vec<L::Deed>,
     calm: L::Store,
     doubtful: Option<L::Deed>,
     excuse: Excuse,
+    faults: Faults,
     tally: Tally,
 }
 
 impl<'l, L: Ledger> Run<'l, L> {
     fn new(ledger: &'l L, seed: u64) -> Result<Self, (usize, String)> {
         let calm = calm(ledger, seed, &[]).map_err(|what| (0, what))?;
+        let dir = Arc::new(SimDir::new());
         let mut run = Run {
             ledger,
             seed,
             env: Arc::new(ManualEnv::new(START, seed)),
-            dir: Arc::new(SimDir::new()),
+            home: Arc::new(Home::new(Arc::clone(&dir), None)),
+            dir,
             store: None,
             done: Vec::new(),
             calm,
             doubtful: None,
             excuse: Excuse::default(),
+            faults: Faults::default(),
             tally: Tally::default(),
         };
         let disk = run.dir.create(DATABASE).map_err(|error| (0, error.to_string()))?;
         let made = KvbEngine::create_on(disk, run.env(), options());
         let made = made.map_err(|error| Refusal::engine(&error));
-        let made = made.and_then(|engine| run.begin(Box::new(engine), &run.dir));
+        let made =
+            made.and_then(|engine| run.begin(Box::new(engine), Arc::<Home>::clone(&run.home)));
         run.store = Some(made.map_err(|refusal| (0, refusal.said()))?);
         Ok(run)
     }
@@ -256,28 +272,24 @@ impl<'l, L: Ledger> Run<'l, L> {
             }
             Step::Fail { calls, fault, is_lasting } => {
                 if let Some(disk) = self.dir.disk(DATABASE) {
-                    let at = disk.op_count() + calls;
-                    match is_lasting {
-                        true => disk.fail_from(at, *fault),
-                        false => disk.fail(at, *fault),
-                    }
+                    self.faults.fail(&disk, *calls, *fault, *is_lasting);
                     self.excuse.is_faulty = true;
                 }
                 Ok(())
             }
-            Step::Full { room } => {
-                if let Some(disk) = self.dir.disk(DATABASE) {
-                    self.excuse.fill(&disk, *room);
-                }
+            Step::FailFile(plan) => {
+                self.home.set_plan(Some(*plan));
+                self.excuse.is_faulty = true;
                 Ok(())
             }
+            Step::Full { room } => self.fill(*room),
             Step::Relief => {
                 self.relieve();
                 Ok(())
             }
             Step::FailRead { reads } => {
                 if let Some(disk) = self.dir.disk(DATABASE) {
-                    disk.fail_read(disk.read_count() + reads, Fault::Eio);
+                    self.faults.fail_read(&disk, *reads);
                     self.excuse.is_faulty = true;
                 }
                 Ok(())
@@ -293,16 +305,59 @@ impl<'l, L: Ledger> Run<'l, L> {
         }
     }
 
+    /// The disk has no more than so much room, and the database has filled it with rows of somebody else: with what it has set
+    /// aside it could go on for longer than a history is.
+    fn fill(&mut self, room: u64) -> Checked {
+        let disk = self.dir.disk(DATABASE).ok_or_else(|| "there is no database".to_owned())?;
+        self.excuse.fill(&disk, room);
+        if self.excuse.covers_failure() {
+            return Ok(());
+        }
+        self.store = None;
+        let said = |error: EngineError| format!("rows that fill the disk: {error}");
+        match KvbEngine::open_on(Arc::new(disk), self.env(), options()) {
+            Ok(engine) => {
+                let row = |number: u64| {
+                    let mut batch = Batch::new();
+                    batch.put(FILLER, &number.to_be_bytes(), &[0x5a; 4000]);
+                    engine.commit(batch)
+                };
+                match (0..FILLERS_MAX).find_map(|number| row(number).err()) {
+                    Some(error) if matches!(error.trouble, Trouble::Full) => {}
+                    Some(error) => return Err(said(error)),
+                    None => return Err("a full disk takes row after row".to_owned()),
+                }
+            }
+            // Not even an open has room.
+            Err(error) if matches!(error.trouble, Trouble::Full) => {}
+            Err(error) => return Err(said(error)),
+        }
+        self.restart()
+    }
+
     fn relieve(&mut self) {
         if self.dir.is_off() {
             return;
         }
+        self.count_faults();
         if let Some(disk) = self.dir.disk(DATABASE) {
             disk.clear_faults();
             disk.set_capacity(None);
         }
+        self.faults.clear();
+        self.home.set_plan(None);
         self.dir.power_off_at(u64::MAX);
         self.excuse.relieve();
+    }
+
+    /// Counts what failed so far.
+    fn count_faults(&mut self) {
+        if let Some(disk) = self.dir.disk(DATABASE) {
+            self.faults.count(&disk, self.dir.is_off(), &mut self.tally);
+        }
+        if self.home.take_failure() {
+            self.tally.count("calls of files that failed");
+        }
     }
 
     /// Somebody makes room on a full disk: what has to be done there would be refused again for ever.
@@ -317,12 +372,12 @@ impl<'l, L: Ledger> Run<'l, L> {
     }
 
     /// Makes or opens a store on an engine.
-    fn begin(&self, engine: Box<dyn Engine>, dir: &Arc<SimDir>) -> Result<L::Store, Refusal> {
-        self.ledger.start(self.seed, engine, Arc::<SimDir>::clone(dir))
+    fn begin(&self, engine: Box<dyn Engine>, home: Arc<dyn Dir>) -> Result<L::Store, Refusal> {
+        self.ledger.start(self.seed, engine, home)
     }
 
     /// Opens the store of a directory.
-    fn open(&self, dir: &Arc<SimDir>) -> Result<L::Store, Refusal> {
+    fn open(&self, dir: Arc<dyn Dir>) -> Result<L::Store, Refusal> {
         let disk = dir.open(DATABASE).map_err(|error| Refusal::io(&error))?;
         let engine = KvbEngine::open_on(disk, self.env(), options());
         self.begin(Box::new(engine.map_err(|error| Refusal::engine(&error))?), dir)
@@ -337,7 +392,7 @@ impl<'l, L: Ledger> Run<'l, L> {
                 let calm = self.ledger.perform(&self.calm, deed);
                 calm.map_err(|refusal| format!("done, but in memory: {}", refusal.said()))
             }
-            Err(refusal) if is_excused(&self.excuse, &refusal) => {
+            Err(refusal) if self.is_excused(&refusal) => {
                 self.tally.count("deeds that failed");
                 self.doubtful = Some(deed.clone());
                 self.restart()
@@ -354,6 +409,20 @@ impl<'l, L: Ledger> Run<'l, L> {
                     Ok(()) => Err(format!("refused, but done in memory: {what}")),
                 }
             }
+        }
+    }
+
+    /// True if the machine had a reason to fail.
+    fn is_excused(&mut self, refusal: &Refusal) -> bool {
+        match refusal {
+            Refusal::Machine { is_full: true, .. } => {
+                if self.excuse.limit.is_some() && !self.excuse.is_faulty {
+                    self.tally.count("full disks");
+                }
+                self.excuse.covers_full()
+            }
+            Refusal::Machine { .. } => self.excuse.covers_failure() || self.excuse.limit.is_some(),
+            Refusal::Other(_) => false,
         }
     }
 
@@ -376,10 +445,10 @@ impl<'l, L: Ledger> Run<'l, L> {
         let disk = rotten.disk(DATABASE).ok_or_else(|| "there is no database".to_owned())?;
         let at = flip(&disk, place, bit)?;
         self.tally.count("flipped bits");
-        match self.open(&rotten).map_err(Refusal::said).and_then(|store| self.ledger.rows(&store)) {
+        match self.open(rotten).map_err(Refusal::said).and_then(|store| self.ledger.rows(&store)) {
             Err(_) => self.tally.count("flipped bits that were told"),
             Ok(rows) if rows == self.ledger.rows(&self.calm)? => {}
-            Ok(_) => return Err(format!("byte {at} flipped: rows are wrong")),
+            Ok(_) => return Err(format!("rows are wrong after a flipped bit: byte {at}")),
         }
         self.restart()
     }
@@ -411,6 +480,7 @@ impl<'l, L: Ledger> Run<'l, L> {
     /// The process ends, by itself or with the power.
     fn die(&mut self) {
         let steps = self.dir.step_count();
+        self.count_faults();
         let left = match self.dir.is_off() {
             true => {
                 self.tally.count("power losses");
@@ -421,24 +491,28 @@ impl<'l, L: Ledger> Run<'l, L> {
         self.dir.power_off();
         self.store = None;
         self.dir = Arc::new(left);
-        if let Some(disk) = self.dir.disk(DATABASE) {
-            disk.set_limit(self.excuse.limit);
-        }
         if let Some(at) = self.excuse.begin_anew(steps) {
             self.dir.power_off_at(at);
+        }
+        let plan = self.home.plan();
+        self.excuse.is_faulty |= plan.is_some();
+        self.home = Arc::new(Home::new(Arc::clone(&self.dir), plan));
+        if let Some(disk) = self.dir.disk(DATABASE) {
+            disk.set_limit(self.excuse.limit);
+            self.excuse.is_faulty |= self.faults.begin_anew(&disk);
         }
     }
 
     fn restart(&mut self) -> Checked {
         for _ in 0..OPENS_MAX {
             self.die();
-            match self.open(&self.dir) {
+            match self.open(Arc::<Home>::clone(&self.home)) {
                 Ok(store) => {
                     self.store = Some(store);
                     self.tally.count("recoveries");
                     return self.recovered();
                 }
-                Err(refusal) if is_excused(&self.excuse, &refusal) => {
+                Err(refusal) if self.is_excused(&refusal) => {
                     self.tally.count("recoveries cut off");
                     self.make_room();
                 }
@@ -474,7 +548,7 @@ impl<'l, L: Ledger> Run<'l, L> {
         self.tally.count("deeds that were half done");
         match self.ledger.perform(store, &deed) {
             Ok(()) => self.compare(),
-            Err(refusal) if is_excused(&self.excuse, &refusal) => {
+            Err(refusal) if self.is_excused(&refusal) => {
                 self.done.pop();
                 self.calm = calm(self.ledger, self.seed, &self.done)?;
                 self.doubtful = Some(deed);

@@ -88,4 +88,9 @@ impl Ledger for Rubin {
     fn has_steps(&self, _import: &Self::Deed) -> bool {
         true
     }
+
+    /// The manifest.
+    fn has_files(&self) -> bool {
+        true
+    }
 }

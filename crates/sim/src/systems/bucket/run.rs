@@ -9,12 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use host::{Disk, Env, Fault, Keep, ManualEnv, SimDisk};
-use kvb::{Batch, Bucket, Durability, Error, Reader, Row};
+use kvb::{Batch, Bucket, Durability, Error, Reader, Row, Scan, Severity};
 
 use super::model::{Change, Expected, Found, Model, Span};
 use super::plan::Plan;
 use super::step::Step;
 use crate::systems::excuse::Excuse;
+use crate::systems::faults::Faults;
 use crate::{Failure, Tally};
 
 /// Where the wall clock begins.
@@ -22,6 +23,8 @@ const START: u64 = 20_000 * 86_400 * 1_000_000_000;
 const SECOND: u64 = 1_000_000_000;
 /// How often a bucket may have to be opened until it is open.
 const OPENS_MAX: usize = 8;
+/// One recovery in so many is verified.
+const VERIFIED: u64 = 4;
 
 type Checked<T = ()> = Result<T, String>;
 
@@ -31,20 +34,14 @@ pub(crate) struct Run {
     env: Arc<ManualEnv>,
     /// The latest the wall clock ever was.
     latest: u64,
-    bucket: Option<Bucket>,
+    /// Shared with whoever holds a snapshot.
+    bucket: Option<Arc<Bucket>>,
     model: Model,
     excuse: Excuse,
+    faults: Faults,
     /// A call failed, or was to fail, since the last recovery. Without that, nothing that is derived is ever lost.
     was_faulty: bool,
     tally: Tally,
-}
-
-fn is_excused(excuse: &Excuse, error: &Error) -> bool {
-    match error {
-        Error::NoSpace => excuse.covers_full(),
-        Error::Io { .. } | Error::Stopped(_) => excuse.covers_failure(),
-        _ => false,
-    }
 }
 
 impl Run {
@@ -57,6 +54,7 @@ impl Run {
             bucket: None,
             model: Model::default(),
             excuse: Excuse::default(),
+            faults: Faults::default(),
             was_faulty: false,
             tally: Tally::default(),
         }
@@ -67,7 +65,8 @@ impl Run {
         let last = steps.len().saturating_sub(1);
         let failure = |step| move |what| Failure { step, what };
         let created = Bucket::create_on(self.handle(), self.env(), self.plan.options());
-        self.bucket = Some(created.map_err(|error| Failure { step: 0, what: error.to_string() })?);
+        let created = created.map_err(|error| Failure { step: 0, what: error.to_string() })?;
+        self.bucket = Some(Arc::new(created));
         for (number, step) in steps.iter().enumerate() {
             self.step(step).map_err(failure(number))?;
             self.tally.count("steps");
@@ -91,7 +90,7 @@ impl Run {
     }
 
     fn open_bucket(&self) -> Checked<&Bucket> {
-        self.bucket.as_ref().ok_or_else(|| "no bucket is open".to_owned())
+        self.bucket.as_deref().ok_or_else(|| "no bucket is open".to_owned())
     }
 
     fn step(&mut self, step: &Step) -> Checked {
@@ -115,6 +114,7 @@ impl Run {
                 }
                 Ok(())
             }
+            Step::Hold { meanwhile, is_backed_up } => self.hold(meanwhile, *is_backed_up),
             Step::Close => self.close().and_then(|_| self.restart()),
             Step::Kill => {
                 self.tally.count("kills");
@@ -127,17 +127,13 @@ impl Run {
                 Ok(())
             }
             Step::Fail { calls, fault, is_lasting } => {
-                let at = self.disk.op_count() + calls;
-                match is_lasting {
-                    true => self.disk.fail_from(at, *fault),
-                    false => self.disk.fail(at, *fault),
-                }
+                self.faults.fail(&self.disk, *calls, *fault, *is_lasting);
                 self.excuse.is_faulty = true;
                 self.was_faulty = true;
                 Ok(())
             }
             Step::FailRead { reads } => {
-                self.disk.fail_read(self.disk.read_count() + reads, Fault::Eio);
+                self.faults.fail_read(&self.disk, *reads);
                 self.excuse.is_faulty = true;
                 self.was_faulty = true;
                 Ok(())
@@ -160,6 +156,20 @@ impl Run {
         }
     }
 
+    /// True if there was a reason to fail.
+    fn is_excused(&mut self, error: &Error) -> bool {
+        match error {
+            Error::NoSpace => {
+                if self.excuse.limit.is_some() && !self.excuse.is_faulty {
+                    self.tally.count("full disks");
+                }
+                self.excuse.covers_full()
+            }
+            Error::Io { .. } | Error::Stopped(_) => self.excuse.covers_failure(),
+            _ => false,
+        }
+    }
+
     fn move_clock(&mut self, seconds: i64) {
         let by = seconds.saturating_mul(SECOND.cast_signed());
         self.env.set(self.env.unix_ns().saturating_add_signed(by));
@@ -169,6 +179,8 @@ impl Run {
     /// Nothing fails any more, and there is room.
     fn relieve(&mut self) {
         if self.disk.len().is_ok() {
+            self.faults.count(&self.disk, false, &mut self.tally);
+            self.faults.clear();
             self.disk.clear_faults();
             self.disk.set_capacity(None);
             self.excuse.relieve();
@@ -197,11 +209,11 @@ impl Run {
                 self.model.commit(changes, at, durability != Durability::Relaxed);
                 Ok(())
             }
-            Err(Error::NoSpace) if is_excused(&self.excuse, &Error::NoSpace) => {
+            Err(Error::NoSpace) if self.is_excused(&Error::NoSpace) => {
                 self.tally.count("commits without room");
                 Ok(())
             }
-            Err(error) if is_excused(&self.excuse, &error) => {
+            Err(error) if self.is_excused(&error) => {
                 self.tally.count("commits that failed");
                 self.model.doubt(changes, at);
                 let mut another = Batch::new();
@@ -211,7 +223,7 @@ impl Run {
                     Err(_) => self.restart(),
                 }
             }
-            Err(error) => Err(format!("a commit: {error}")),
+            Err(error) => Err(format!("a commit fails: {error}")),
         }
     }
 
@@ -219,31 +231,32 @@ impl Run {
     fn is_done(&mut self, done: kvb::Result<()>, what: &str) -> Checked<bool> {
         match done {
             Ok(()) => Ok(true),
-            Err(error) if is_excused(&self.excuse, &error) => {
+            Err(error) if self.is_excused(&error) => {
                 self.tally.count("other calls that failed");
                 self.restart()?;
                 Ok(false)
             }
-            Err(error) => Err(format!("{what}: {error}")),
+            Err(error) => Err(format!("a {what} fails: {error}")),
         }
     }
 
     /// Closes the bucket as it should be.
     fn close(&mut self) -> Checked {
-        let Some(bucket) = self.bucket.take() else { return Ok(()) };
+        let Some(bucket) = self.bucket.take().and_then(Arc::into_inner) else { return Ok(()) };
         match bucket.close() {
             Ok(()) => {
                 self.model.settle();
                 Ok(())
             }
-            Err(error) if is_excused(&self.excuse, &error) => Ok(()),
-            Err(error) => Err(format!("close: {error}")),
+            Err(error) if self.is_excused(&error) => Ok(()),
+            Err(error) => Err(format!("a close fails: {error}")),
         }
     }
 
     /// The process ends, by itself or with the power. True if power is gone.
     fn die(&mut self) -> bool {
         let is_off = self.disk.len().is_err();
+        self.faults.count(&self.disk, is_off, &mut self.tally);
         let left = if is_off {
             let image = self.excuse.take_image();
             let trace = self.disk.trace();
@@ -267,6 +280,10 @@ impl Run {
         if let Some(at) = self.excuse.begin_anew(calls) {
             self.disk.fail(at, Fault::PowerLoss);
         }
+        if self.faults.begin_anew(&self.disk) {
+            self.excuse.is_faulty = true;
+            self.was_faulty = true;
+        }
         is_off
     }
 
@@ -278,11 +295,11 @@ impl Run {
             self.move_clock(1);
             match Bucket::open_on(self.handle(), self.env(), self.plan.options()) {
                 Ok(bucket) => {
-                    self.bucket = Some(bucket);
+                    self.bucket = Some(Arc::new(bucket));
                     self.tally.count("recoveries");
                     return self.check_recovered(is_power_lost);
                 }
-                Err(error) if is_excused(&self.excuse, &error) => {
+                Err(error) if self.is_excused(&error) => {
                     self.tally.count("recoveries cut off");
                     if matches!(error, Error::NoSpace) {
                         self.relieve();
@@ -301,7 +318,10 @@ impl Run {
         if is_rebuilt && !was_faulty {
             return Err(format!("something had to be made again: {report:?}"));
         }
-        let found = self.found()?;
+        if self.tally.of("recoveries").is_multiple_of(VERIFIED) {
+            self.verify()?;
+        }
+        let found = self.found(self.open_bucket()?.scan([]))?;
         let (keys, now) = (self.plan.keys, self.now());
         let before = self.model.visible();
         match self.model.recover(&found, keys, now, is_power_lost) {
@@ -313,16 +333,84 @@ impl Run {
             None => {
                 let key = before.differs(&found, keys, now);
                 let found = key.map(|key| found.get(&key).map(|found| found.value.len()));
-                Err(format!("no prefix of the commits explains key {key:?}, found {found:?}"))
+                Err(format!(
+                    "no prefix of the commits explains what is found: key {key:?}, found {found:?}"
+                ))
             }
         }
     }
 
+    /// Looks at every byte of what was recovered.
+    fn verify(&mut self) -> Checked {
+        let looked = kvb::verify_on(self.handle(), self.env(), self.plan.options(), &mut |_| {});
+        match looked {
+            Ok(found) if found.is_sound() => {
+                self.tally.count("verifications");
+                Ok(())
+            }
+            // What an image does not know yet may be known in memory: lookups tell.
+            Ok(found) if found.findings.iter().all(|one| one.severity != Severity::Damage) => {
+                self.tally.count("verifications with findings about the index");
+                self.check_lookups()
+            }
+            Ok(found) => Err(format!("something is wrong after a recovery: {:?}", found.findings)),
+            Err(error) if self.is_excused(&error) => Ok(()),
+            Err(error) => Err(format!("a verification fails: {error}")),
+        }
+    }
+
+    /// Every row that a scan shows is found by its key, too.
+    fn check_lookups(&self) -> Checked {
+        let bucket = self.open_bucket()?;
+        for (key, row) in self.found(bucket.scan([]))? {
+            let found = bucket.get(self.plan.key(key));
+            let found = found.map_err(|error| format!("a lookup fails: key {key}: {error}"))?;
+            if found.as_deref() != Some(&row.value[..]) {
+                return Err(format!("a lookup is wrong behind a recovery: key {key}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds a snapshot, which must not change.
+    fn hold(&mut self, meanwhile: &[Step], is_backed_up: bool) -> Checked {
+        let Some(bucket) = self.bucket.clone() else { return Err("no bucket is open".to_owned()) };
+        let (rows, now) = (self.model.visible(), self.now());
+        let snapshot = bucket.snapshot();
+        for step in meanwhile {
+            self.step(step)?;
+            if !self.bucket.as_ref().is_some_and(|open| Arc::ptr_eq(open, &bucket)) {
+                // The process died, and the snapshot with it.
+                return Ok(());
+            }
+        }
+        if let Some(key) = rows.differs(&self.found(snapshot.scan([]))?, self.plan.keys, now) {
+            return Err(format!("a snapshot is wrong: key {key}"));
+        }
+        self.tally.count("snapshots");
+        if !is_backed_up {
+            return Ok(());
+        }
+        let (target, options) = (Arc::new(SimDisk::new()), self.plan.options());
+        let copy: Arc<dyn Disk> = Arc::<SimDisk>::clone(&target);
+        let done = snapshot.backup_on(copy, self.env(), options.clone(), &mut |_| {});
+        if !self.is_done(done.map(drop), "backup")? {
+            return Ok(());
+        }
+        let copy = Bucket::open_on(target, self.env(), options);
+        let copy = copy.map_err(|error| format!("a backup cannot be opened: {error}"))?;
+        self.tally.count("backups");
+        match rows.differs(&self.found(copy.scan([]))?, self.plan.keys, self.now()) {
+            Some(key) => Err(format!("a backup is wrong: key {key}")),
+            None => Ok(()),
+        }
+    }
+
     /// Everything a scan finds.
-    fn found(&self) -> Checked<BTreeMap<u16, Found>> {
+    fn found(&self, scan: Scan<'_>) -> Checked<BTreeMap<u16, Found>> {
         let mut found = BTreeMap::new();
-        for row in self.open_bucket()?.scan([]) {
-            let row = row.map_err(|error| format!("a scan: {error}"))?;
+        for row in scan {
+            let row = row.map_err(|error| format!("a scan fails: {error}"))?;
             let (value, deadline) = (row.value().to_vec(), row.expires_unix_ns());
             found.insert(self.number(&row)?, Found { value, deadline });
         }
@@ -336,9 +424,9 @@ impl Run {
     /// Compares all rows, and each key by itself.
     fn check_all(&self) -> Checked {
         let rows = self.model.visible();
-        let found = self.found()?;
+        let found = self.found(self.open_bucket()?.scan([]))?;
         if let Some(key) = rows.differs(&found, self.plan.keys, self.now()) {
-            return Err(format!("a scan is wrong about key {key}"));
+            return Err(format!("a scan is wrong: key {key}"));
         }
         let keys: Vec<u16> = (0..self.plan.keys).collect();
         self.look(&keys)
@@ -348,10 +436,10 @@ impl Run {
         let rows = self.model.visible();
         for key in keys {
             let found = self.open_bucket()?.get(self.plan.key(*key));
-            let found = found.map_err(|error| format!("a lookup of key {key}: {error}"))?;
+            let found = found.map_err(|error| format!("a lookup fails: key {key}: {error}"))?;
             is_right(&rows.expect(*key, self.now()), found.as_deref())
                 .then_some(())
-                .ok_or_else(|| format!("a lookup of key {key} is wrong"))?;
+                .ok_or_else(|| format!("a lookup is wrong: key {key}"))?;
         }
         Ok(())
     }
@@ -359,7 +447,7 @@ impl Run {
     fn scan(&self, is_reverse: bool) -> Checked {
         let mut keys = Vec::new();
         let mut note = |row: kvb::Result<Row<'_>>| -> Checked {
-            keys.push(row.map_err(|error| format!("a scan: {error}"))?.key().to_vec());
+            keys.push(row.map_err(|error| format!("a scan fails: {error}"))?.key().to_vec());
             Ok(())
         };
         let mut scan = self.open_bucket()?.scan([]);
@@ -391,7 +479,7 @@ impl Run {
         self.tally.count("flipped bits");
         let rotten = Arc::new(SimDisk::from_image(bytes));
         if let Ok(bucket) = Bucket::open_on(rotten, self.env(), self.plan.options()) {
-            self.check_rotten(&bucket).map_err(|what| format!("byte {at} flipped: {what}"))?;
+            self.check_rotten(&bucket).map_err(|what| format!("{what}; byte {at} was flipped"))?;
         } else {
             self.tally.count("flipped bits that refuse the open");
         }
@@ -403,20 +491,20 @@ impl Run {
         for key in 0..self.plan.keys {
             match bucket.get(self.plan.key(key)) {
                 Err(Error::Corrupt(_)) => {}
-                Err(error) => return Err(format!("a lookup of key {key}: {error}")),
+                Err(error) => return Err(format!("a lookup fails: key {key}: {error}")),
                 Ok(found) if is_right(&rows.expect(key, self.now()), found.as_deref()) => {}
-                Ok(_) => return Err(format!("a lookup of key {key} is wrong")),
+                Ok(_) => return Err(format!("a lookup is wrong: key {key}")),
             }
         }
         let (mut shown, mut is_told) = (BTreeSet::new(), false);
         for row in bucket.scan([]) {
             match row {
                 Err(Error::Corrupt(_)) => is_told = true,
-                Err(error) => return Err(format!("a scan: {error}")),
+                Err(error) => return Err(format!("a scan fails: {error}")),
                 Ok(row) => {
                     let key = self.number(&row)?;
                     if !is_right(&rows.expect(key, self.now()), Some(row.value())) {
-                        return Err(format!("a scan is wrong about key {key}"));
+                        return Err(format!("a scan is wrong: key {key}"));
                     }
                     shown.insert(key);
                 }
@@ -425,7 +513,9 @@ impl Run {
         let is_left_out =
             |key: &u16| !shown.contains(key) && !is_right(&rows.expect(*key, self.now()), None);
         match (0..self.plan.keys).find(is_left_out) {
-            Some(key) if !is_told => Err(format!("a scan leaves key {key} out without a word")),
+            Some(key) if !is_told => {
+                Err(format!("a scan leaves a key out without a word: key {key}"))
+            }
             _ => Ok(()),
         }
     }
@@ -438,17 +528,19 @@ impl Run {
         self.tally.count("second openers");
         match Bucket::open_on(self.handle(), self.env(), self.plan.options()) {
             Err(Error::Locked { .. }) => {}
-            Err(error) => return Err(format!("a second writer: {error}")),
+            Err(error) => {
+                return Err(format!("a second writer is refused for something else: {error}"));
+            }
             Ok(_) => return Err("a second writer is let in".to_owned()),
         }
         let reader = Reader::open_on_with(self.handle(), self.env(), self.plan.options());
-        let reader = reader.map_err(|error| format!("a reader: {error}"))?;
+        let reader = reader.map_err(|error| format!("a reader fails: {error}"))?;
         let rows = self.model.visible();
         for key in 0..self.plan.keys {
             let found = reader.get(self.plan.key(key));
-            let found = found.map_err(|error| format!("a reader, key {key}: {error}"))?;
+            let found = found.map_err(|error| format!("a reader fails: key {key}: {error}"))?;
             if !is_right(&rows.expect(key, self.now()), found.as_deref()) {
-                return Err(format!("a reader is wrong about key {key}"));
+                return Err(format!("a reader is wrong: key {key}"));
             }
         }
         Ok(())

@@ -23,6 +23,11 @@ pub(crate) enum Step {
     },
     Flush,
     Compact(Compact),
+    /// A snapshot is held while other things are done to the bucket, and then perhaps backed up.
+    Hold {
+        meanwhile: Vec<Step>,
+        is_backed_up: bool,
+    },
     /// Closes the bucket and opens it again.
     Close,
     /// The process dies.
@@ -74,6 +79,8 @@ pub(crate) fn history(seed: u64) -> Vec<Step> {
 pub(crate) fn harmed(seed: u64, harm: Harm) -> Vec<Step> {
     let first = match harm {
         Harm::Fail { call: calls, fault, is_lasting } => Step::Fail { calls, fault, is_lasting },
+        // There is none beside it.
+        Harm::FailFile { .. } => Step::Relief,
         Harm::PowerLoss { step: calls, image, again } => {
             Step::PowerLoss { calls, image, again: Some(again) }
         }
@@ -86,19 +93,13 @@ pub(crate) fn harmed(seed: u64, harm: Harm) -> Vec<Step> {
 }
 
 fn draw(rng: &mut Rng, plan: &Plan) -> Step {
-    match rng.u8(..100) {
-        0..50 => {
-            let is_large = plan.fills_journal || rng.u8(..8) == 0;
-            let count = if is_large { rng.usize(10..80) } else { rng.usize(1..8) };
-            let changes = (0..count).map(|_| change(rng, plan)).collect();
-            let durability = match rng.u8(..3) {
-                _ if plan.fills_journal => Durability::Sync,
-                0 => Durability::Relaxed,
-                1 => Durability::SyncOnce,
-                _ => Durability::Sync,
-            };
-            Step::Commit(changes, durability)
+    match rng.u8(..103) {
+        100.. => {
+            let meanwhile = (0..rng.usize(..8)).map(|_| draw_change(rng, plan)).collect();
+            Step::Hold { meanwhile, is_backed_up: rng.bool() }
         }
+        0..50 => draw_commit(rng, plan),
+
         50..55 => Step::Look((0..rng.usize(1..6)).map(|_| rng.u16(..plan.keys)).collect()),
         55..59 => Step::Scan { is_reverse: rng.bool() },
         59..62 => Step::Flush,
@@ -121,6 +122,28 @@ fn draw(rng: &mut Rng, plan: &Plan) -> Step {
         96..98 => Step::Clock { seconds: clock_jump(rng) },
         _ => Step::Second,
     }
+}
+
+/// What changes a bucket, or where its rows are.
+fn draw_change(rng: &mut Rng, plan: &Plan) -> Step {
+    match rng.u8(..8) {
+        0 => Step::Flush,
+        1 | 2 => Step::Compact(one_of(rng, Compact::Auto, &[Compact::Full, Compact::LowSpace])),
+        _ => draw_commit(rng, plan),
+    }
+}
+
+fn draw_commit(rng: &mut Rng, plan: &Plan) -> Step {
+    let is_large = plan.fills_journal || rng.u8(..8) == 0;
+    let count = if is_large { rng.usize(10..80) } else { rng.usize(1..8) };
+    let changes = (0..count).map(|_| change(rng, plan)).collect();
+    let durability = match rng.u8(..3) {
+        _ if plan.fills_journal => Durability::Sync,
+        0 => Durability::Relaxed,
+        1 => Durability::SyncOnce,
+        _ => Durability::Sync,
+    };
+    Step::Commit(changes, durability)
 }
 
 /// Mostly within the next call of the bucket, sometimes within the next few.
